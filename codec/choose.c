@@ -1,0 +1,214 @@
+#include "codec/choose.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes in the units of table.h. */
+#define COST_OF_BYTES(bytes) ((uint64_t)(bytes)*8 * 65536)
+
+static int ascending(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes, uint8_t *class)
+{
+    uint32_t sorted[TP_MAX_GROUPS], bound[TP_MAX_CLASSES], n = 0;
+    for (uint32_t g = 0; g < groups; g += step) sorted[n++] = means[g];
+    qsort(sorted, n, sizeof *sorted, ascending);
+    for (uint32_t k = 1; k < classes; k++) bound[k] = sorted[n * k / classes];
+    for (uint32_t g = 0; g < groups; g++) {
+        class[g] = 0;
+        for (uint32_t k = 1; k < classes; k++) class[g] = (uint8_t)(class[g] + (means[g] >= bound[k]));
+    }
+}
+
+static const uint32_t *counts_of(const tp_choice *c, uint32_t chunk, uint32_t class)
+{
+    return c->counts + ((size_t)chunk * c->classes + class) * c->alphabet;
+}
+
+/* Counts and their number of chunk `chunk` (or all) and the classes first..last, into c->sum. */
+static uint64_t sum_counts(tp_choice *c, uint32_t first_chunk, uint32_t last_chunk, uint32_t first, uint32_t last)
+{
+    uint64_t total = 0;
+    memset(c->sum, 0, c->alphabet * sizeof *c->sum);
+    for (uint32_t i = first_chunk; i <= last_chunk; i++) {
+        if (!c->total[i]) continue;
+        for (uint32_t class = first; class <= last; class++) {
+            const uint32_t *counts = counts_of(c, i, class);
+            for (uint32_t k = 0; k < c->alphabet; k++) c->sum[k] += counts[k];
+        }
+    }
+    for (uint32_t k = 0; k < c->alphabet; k++) total += c->sum[k];
+    return total;
+}
+
+/* ------------------------------------------------------------------------------- tables by the chunk */
+
+/* Folds the classes of every chunk into its class 0, so that counts_of(c, i, 0) speaks for the chunk. */
+static void fold_classes(tp_choice *c)
+{
+    for (uint32_t i = 0; i < c->chunks; i++) {
+        uint32_t *into = c->counts + (size_t)i * c->classes * c->alphabet;
+        for (uint32_t class = 1; class < c->classes; class++)
+            for (uint32_t k = 0; k < c->alphabet; k++) into[k] += into[class * c->alphabet + k];
+    }
+}
+
+/* What all chunks save if they may use `record` too; cost: of each under it. */
+static uint64_t saving(const tp_log2 *log2, const tp_choice *c, const tp_symbol_record *record, uint64_t *cost)
+{
+    uint64_t saved = 0;
+    for (uint32_t i = 0; i < c->chunks; i++) {
+        if (!c->total[i]) continue;
+        cost[i] = tp_symbol_record_cost(log2, counts_of(c, i, 0), c->total[i], record);
+        if (cost[i] < c->cost[i]) saved += c->cost[i] - cost[i];
+    }
+    return saved;
+}
+
+/*
+ * One table for all chunks; then, as long as that pays for its record, the own table of the chunk that would
+ * gain most; then each is made anew from the chunks that chose it. Returns the cost of everything.
+ */
+static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
+{
+    uint64_t own_cost[TP_MAX_CHUNKS], cost[TP_MAX_CHUNKS], all = 0;
+    const uint64_t record_cost = COST_OF_BYTES(4 * c->limit) / c->step;
+    uint32_t active = 0;
+    c->selector_bits = 0;
+    c->tables = 1;
+    sum_counts(c, 0, c->chunks - 1, 0, 0);
+    tp_symbol_record_build(log2, c->sum, c->alphabet, c->limit, &c->record[0]);
+    for (uint32_t i = 0; i < c->chunks; i++) {
+        c->table[i] = 0;
+        c->cost[i] = UINT64_MAX;
+        active += c->total[i] != 0;
+    }
+    saving(log2, c, &c->record[0], c->cost);
+    if (active > 1) {
+        for (uint32_t i = 0; i < c->chunks; i++)
+            if (c->total[i])
+                own_cost[i] = tp_symbol_record_build(log2, counts_of(c, i, 0), c->alphabet, c->limit, &c->own[i]);
+        while (c->tables < TP_MAX_TABLES) {
+            uint32_t best = c->chunks;
+            uint64_t most = 0;
+            for (uint32_t i = 0; i < c->chunks; i++) {
+                if (!c->total[i] || own_cost[i] >= c->cost[i]) continue;
+                if (c->cost[i] - own_cost[i] > most) most = c->cost[i] - own_cost[i], best = i;
+            }
+            if (best == c->chunks || saving(log2, c, &c->own[best], cost) <= record_cost) break;
+            for (uint32_t i = 0; i < c->chunks; i++)
+                if (c->total[i] && cost[i] < c->cost[i]) {
+                    c->cost[i] = cost[i];
+                    c->table[i] = (uint8_t)c->tables;
+                }
+            c->record[c->tables++] = c->own[best];
+        }
+    }
+    if (c->tables > 1) {
+        uint32_t kept = 0;
+        for (uint32_t t = 0; t < c->tables; t++) {
+            bool used = false;
+            memset(c->sum, 0, c->alphabet * sizeof *c->sum);
+            for (uint32_t i = 0; i < c->chunks; i++) {
+                if (!c->total[i] || c->table[i] != t) continue;
+                const uint32_t *counts = counts_of(c, i, 0);
+                for (uint32_t k = 0; k < c->alphabet; k++) c->sum[k] += counts[k];
+                used = true;
+            }
+            if (!used) continue;
+            tp_symbol_record_build(log2, c->sum, c->alphabet, c->limit, &c->record[kept]);
+            for (uint32_t i = 0; i < c->chunks; i++)
+                if (c->total[i] && c->table[i] == t) {
+                    c->table[i] = (uint8_t)kept;
+                    c->cost[i] =
+                        tp_symbol_record_cost(log2, counts_of(c, i, 0), c->total[i], &c->record[kept]);
+                }
+            kept++;
+        }
+        c->tables = kept;
+    }
+    for (uint32_t i = 0; i < c->chunks; i++)
+        if (c->total[i]) all += c->cost[i];
+    return all + c->tables * record_cost;
+}
+
+/* ------------------------------------------------------------------------------- tables by the group */
+
+/* 2^bits tables, each of 4 / 2^bits neighbouring classes; a class without counts gets the table of all. */
+static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits, tp_symbol_record *record)
+{
+    const uint32_t tables = 1u << bits, each = c->classes / tables;
+    uint64_t all = tables * COST_OF_BYTES(4 * c->limit) / c->step + COST_OF_BYTES(c->groups * bits / 8) / c->step;
+    for (uint32_t t = 0; t < tables; t++) {
+        if (sum_counts(c, 0, c->chunks - 1, t * each, t * each + each - 1))
+            all += tp_symbol_record_build(log2, c->sum, c->alphabet, c->limit, &record[t]);
+        else if (sum_counts(c, 0, c->chunks - 1, 0, c->classes - 1))
+            tp_symbol_record_build(log2, c->sum, c->alphabet, c->limit, &record[t]);
+    }
+    return all;
+}
+
+uint64_t tp_choose_tables(const tp_log2 *log2, tp_choice *c)
+{
+    uint64_t any = 0;
+    c->tables = 0;
+    c->selector_bits = 0;
+    for (uint32_t i = 0; i < c->chunks; i++) any += c->total[i];
+    if (!any) return 0;
+
+    unsigned bits = 0;
+    uint64_t by_group = UINT64_MAX, chunk_cost[TP_MAX_CHUNKS] = {0};
+    tp_symbol_record record[TP_MAX_CLASSES];
+    if (c->classes == TP_MAX_CLASSES) {
+        tp_symbol_record four[TP_MAX_CLASSES];
+        by_group = choose_by_group(log2, c, 1, record);
+        bits = 1;
+        const uint64_t cost = choose_by_group(log2, c, 2, four);
+        if (cost < by_group) {
+            by_group = cost;
+            bits = 2;
+            memcpy(record, four, sizeof record);
+        }
+        for (uint32_t i = 0; i < c->chunks; i++)
+            for (uint32_t class = 0; c->total[i] && class < c->classes; class++) {
+                uint64_t total = 0;
+                const uint32_t *counts = counts_of(c, i, class);
+                for (uint32_t k = 0; k < c->alphabet; k++) total += counts[k];
+                chunk_cost[i] += tp_symbol_record_cost(log2, counts, total, &record[class >> (2 - bits)]);
+            }
+        fold_classes(c);
+    }
+    const uint64_t by_chunk = choose_by_chunk(log2, c);
+    if (by_group >= by_chunk) return by_chunk;
+    c->selector_bits = bits;
+    c->tables = 1u << bits;
+    memcpy(c->record, record, c->tables * sizeof *record);
+    memset(c->table, 0, sizeof c->table);
+    memcpy(c->cost, chunk_cost, sizeof c->cost);
+    return by_group;
+}
+
+void tp_choose_next_table(const tp_log2 *log2, tp_choice *c, uint32_t chunk)
+{
+    uint64_t best_cost = UINT64_MAX;
+    uint32_t best = 0;
+    if (!c->total[chunk]) return;
+    for (uint32_t t = 0; t < c->tables; t++) {
+        const uint64_t cost = tp_symbol_record_cost(log2, c->counts, c->total[chunk], &c->record[t]);
+        if (cost < best_cost) best_cost = cost, best = t;
+    }
+    if (c->tables < TP_MAX_TABLES) {
+        tp_symbol_record *own = &c->record[c->tables];
+        const uint64_t cost = tp_symbol_record_build(log2, c->counts, c->alphabet, c->limit, own);
+        if (best_cost > cost && best_cost - cost > COST_OF_BYTES(4 * c->limit) / c->step) {
+            best_cost = cost;
+            best = c->tables++;
+        }
+    }
+    c->table[chunk] = (uint8_t)best;
+    c->cost[chunk] = best_cost;
+}

@@ -1,0 +1,573 @@
+/*
+ * W32 and pairs streams to elements (docs/format.md section 7) with AVX-512. Part of avx512.c.
+ *
+ * Two stages a group, joined by a buffer in the first-level cache:
+ *  1. ranks: the 32 lanes' states live in two registers of 32 u16, q = x >> 10 and low = x mod 2^16 (x < 2^26, so
+ *     that both fit), and no step looks anything up in memory: a slot's table entry, its "rank", comes from 64
+ *     buckets of 16 slots. A step is some 45 cycles of latency and 7 of work, so several streams run interleaved.
+ *     This stage knows no shape.
+ *  2. merge: ranks to symbols, raw rows and low planes to whole elements. One stream at a time; knows the shape.
+ *
+ * The streams read and write at some twenty places in turn, which no hardware prefetcher follows. So every step
+ * of stage 1 asks for its share of what the next group's merge touches: from memory that doubles the speed.
+ */
+#ifndef TP_CODEC_AVX512_DECODE_H
+#define TP_CODEC_AVX512_DECODE_H
+
+#define STREAMS 6 /* most that run interleaved */
+#define WORDS_AHEAD 512
+
+/* Loops over streams must be unrolled in full, or their states do not stay in registers. */
+#define EACH_STREAM(i, count, body)                                                                        \
+    do {                                                                                                   \
+        if ((count) > 0) { enum { i = 0 }; body }                                                          \
+        if ((count) > 1) { enum { i = 1 }; body }                                                          \
+        if ((count) > 2) { enum { i = 2 }; body }                                                          \
+        if ((count) > 3) { enum { i = 3 }; body }                                                          \
+        if ((count) > 4) { enum { i = 4 }; body }                                                          \
+        if ((count) > 5) { enum { i = 5 }; body }                                                          \
+    } while (0)
+
+/* A tp_w32_table as the steps want it. */
+typedef struct rank_table {
+    __m512i bits[2]; /* by bucket: bit i - 1 is set if an interval starts at the bucket's slot i, 1..15 */
+    __m512i next[2]; /* by bucket: the rank of its last slot */
+    __m512i F[4];    /* by rank: F - L */
+    __m512i start[4];
+} rank_table;
+
+typedef struct stream {
+    __m512i q, low;
+    const uint8_t *w;
+    const rank_table *table;
+    uint16_t *ranks; /* out: 32 a step */
+    const uint8_t *next_dst, *next_raw, *next_low[3]; /* to be prefetched: never read, so they may lie anywhere */
+} stream;
+
+/* Bytes of each that belong to a step. */
+typedef struct pace {
+    size_t dst, raw, low;
+} pace;
+
+/* 32, 64 or 128 values of u16 by index; the upper bits of an index are not looked at. */
+static INLINE __m512i lookup16(const __m512i *table, __m512i index, int entries)
+{
+    if (entries <= 32) return _mm512_permutexvar_epi16(index, table[0]);
+    __m512i v = _mm512_permutex2var_epi16(table[0], index, table[1]);
+    if (entries <= 64) return v;
+    __mmask32 upper = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64));
+    return _mm512_mask_mov_epi16(v, upper, _mm512_permutex2var_epi16(table[2], index, table[3]));
+}
+
+static INLINE void step(__m512i *q, __m512i *low, const uint8_t **w, const rank_table *table, int entries,
+                        uint16_t *ranks)
+{
+    /* vpermi2w takes the index modulo 64 and vpshrdvw the count modulo 16: low needs no mask for either. */
+    __m512i bucket = _mm512_srli_epi16(*low, 4);
+    __m512i bits = _mm512_permutex2var_epi16(table->bits[0], bucket, table->bits[1]);
+    __m512i next = _mm512_permutex2var_epi16(table->next[0], bucket, table->next[1]);
+    bits = _mm512_shrdv_epi16(bits, _mm512_setzero_si512(), *low);
+    __m512i rank = _mm512_sub_epi16(next, _mm512_popcnt_epi16(bits));
+    _mm512_store_si512(ranks, rank);
+
+    /* x' = F * q + slot - start = x + (F - L) * q - start; l is its low half. Its upper 16 of 26 bits are
+     * F * q >> 10 or one more, and their lowest bit is bit 10 of l: that tells which. */
+    __m512i F = lookup16(table->F, rank, entries), start = lookup16(table->start, rank, entries);
+    __m512i l = _mm512_add_epi16(_mm512_mullo_epi16(F, *q), _mm512_sub_epi16(*low, start));
+    __m512i h = _mm512_mulhi_epu16(_mm512_slli_epi16(F, 16 - TP_W32_K), *q);
+    __m512i one = _mm512_set1_epi16(1);
+    h = _mm512_add_epi16(h, _mm512_ternarylogic_epi32(h, _mm512_srli_epi16(l, TP_W32_K), one, 0x28));
+
+    /* x' < L, that is h = 0: x' = x' << 16 | word */
+    __mmask32 take = _mm512_testn_epi16_mask(h, h);
+    *low = _mm512_mask_expand_epi16(l, take, _mm512_loadu_si512(*w));
+    *q = _mm512_mask_shldi_epi16(h, take, l, *low, 16 - TP_W32_K);
+    *w += 2 * (unsigned)_mm_popcnt_u32(take);
+}
+
+#define PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+
+/* dst_lines, low_planes: cache lines of each that belong to a step. */
+static INLINE void prefetch_step(const stream *s, const pace *at, int dst_lines, int low_planes)
+{
+    PREFETCH(s->next_raw + at->raw);
+    PREFETCH(s->next_dst + at->dst);
+    if (dst_lines > 1) PREFETCH(s->next_dst + at->dst + 64);
+    if (dst_lines > 2) PREFETCH(s->next_dst + at->dst + 128);
+    if (dst_lines > 2) PREFETCH(s->next_dst + at->dst + 192);
+    if (low_planes > 0) PREFETCH(s->next_low[0] + at->low);
+    if (low_planes > 1) PREFETCH(s->next_low[1] + at->low);
+    if (low_planes > 1) PREFETCH(s->next_low[2] + at->low);
+}
+
+/* One group, steps steps, of count streams. shared: all have the first one's table, which stays in registers. */
+static INLINE void ranks_template(stream *const *streams, const pace *per_step, int steps, int count, int entries,
+                                  bool shared, int dst_lines, int low_planes)
+{
+    __m512i q[STREAMS], low[STREAMS];
+    const uint8_t *w[STREAMS];
+    uint16_t *out[STREAMS];
+    const rank_table table = *streams[0]->table;
+    pace at = {0, 0, 0};
+    EACH_STREAM(i, count, q[i] = streams[i]->q; low[i] = streams[i]->low; w[i] = streams[i]->w;
+                out[i] = streams[i]->ranks;);
+    ROLLED for (int t = 0; t < steps; t++)
+    {
+        EACH_STREAM(i, count, prefetch_step(streams[i], &at, dst_lines, low_planes); PREFETCH(w[i] + WORDS_AHEAD);
+                    step(&q[i], &low[i], &w[i], shared ? &table : streams[i]->table, entries, out[i] + 32 * t););
+        at.dst += per_step->dst;
+        at.raw += per_step->raw;
+        at.low += per_step->low;
+    }
+    EACH_STREAM(i, count, streams[i]->q = q[i]; streams[i]->low = low[i]; streams[i]->w = w[i];);
+}
+
+typedef void ranks_function(stream *const *streams, const pace *per_step, int steps);
+#define RANKS(count, entries, shared, lines, planes)                                                       \
+    static void ranks_##count##_##entries##_##shared##_##lines##_##planes(stream *const *streams,          \
+                                                                          const pace *per_step, int steps) \
+    {                                                                                                      \
+        ranks_template(streams, per_step, steps, count, entries, shared, lines, planes);                   \
+    }
+#define RANKS_COUNTS(entries, shared, lines, planes)                                                       \
+    RANKS(1, entries, shared, lines, planes)                                                               \
+    RANKS(2, entries, shared, lines, planes)                                                               \
+    RANKS(3, entries, shared, lines, planes)                                                               \
+    RANKS(4, entries, shared, lines, planes)                                                               \
+    RANKS(5, entries, shared, lines, planes)                                                               \
+    RANKS(6, entries, shared, lines, planes)                                                               \
+    static ranks_function *const ranks_##entries##_##shared##_##lines##_##planes[STREAMS] = {              \
+        ranks_1_##entries##_##shared##_##lines##_##planes, ranks_2_##entries##_##shared##_##lines##_##planes, \
+        ranks_3_##entries##_##shared##_##lines##_##planes, ranks_4_##entries##_##shared##_##lines##_##planes, \
+        ranks_5_##entries##_##shared##_##lines##_##planes, ranks_6_##entries##_##shared##_##lines##_##planes, \
+    };
+RANKS_COUNTS(32, 1, 1, 0) /* bf16, 8 bits */
+RANKS_COUNTS(32, 0, 1, 0)
+RANKS_COUNTS(64, 0, 1, 0)
+RANKS_COUNTS(32, 0, 1, 1) /* f16 */
+RANKS_COUNTS(64, 0, 1, 1)
+RANKS_COUNTS(32, 0, 2, 1) /* f32 */
+RANKS_COUNTS(64, 0, 2, 1)
+RANKS_COUNTS(32, 0, 4, 3) /* f64 */
+RANKS_COUNTS(64, 0, 4, 3)
+RANKS_COUNTS(128, 0, 2, 1) /* bf16 pairs */
+RANKS_COUNTS(128, 0, 4, 3) /* f32 pairs */
+
+static ranks_function *ranks_find(const tp_shape *shape, int count, uint32_t entries, bool shared)
+{
+    ranks_function *const *by_count;
+    const bool small = entries <= 32;
+    if (shape->c == 2)
+        by_count = shape->low ? ranks_128_0_4_3 : ranks_128_0_2_1;
+    else if (shape->low == 6)
+        by_count = small ? ranks_32_0_4_3 : ranks_64_0_4_3;
+    else if (shape->low == 2)
+        by_count = small ? ranks_32_0_2_1 : ranks_64_0_2_1;
+    else if (shape->low == 1)
+        by_count = small ? ranks_32_0_1_1 : ranks_64_0_1_1;
+    else
+        by_count = !small ? ranks_64_0_1_0 : shared ? ranks_32_1_1_0 : ranks_32_0_1_0;
+    return by_count[count - 1];
+}
+
+static void rank_table_init(rank_table *to, const tp_w32_table *from)
+{
+    for (int i = 0; i < 2; i++) {
+        __m512i bits = _mm512_load_si512(from->bucket_bits + 32 * i);
+        to->bits[i] = _mm512_srli_epi16(bits, 1);
+        to->next[i] = _mm512_add_epi16(_mm512_load_si512(from->bucket_entry + 32 * i), _mm512_popcnt_epi16(bits));
+    }
+    for (int i = 0; i < 4; i++) {
+        to->F[i] = _mm512_sub_epi16(_mm512_load_si512(from->F + 32 * i), _mm512_set1_epi16(TP_W32_L));
+        to->start[i] = _mm512_load_si512(from->start + 32 * i);
+    }
+}
+
+/* ---- merge ---- */
+
+/* Bits a..a+len-1 of u, where they lie in the top part, for all elements of 32 bits (docs/format.md 7.2). */
+static INLINE uint32_t field(int T, bool rotated, int a, int len)
+{
+    uint32_t bits = ((1u << len) - 1) << a;
+    if (rotated) bits = bits >> 1 | (bits & 1) << (T - 1);
+    return bits * (T == 16 ? 0x10001u : 0x1010101u);
+}
+
+/* Interleave a and b: units 0, 1, ... of each (low), or the upper half's (high). */
+static INLINE __m512i zip16_low(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi16(a, _mm512_load_si512(zip16), b);
+}
+static INLINE __m512i zip16_high(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi16(a, _mm512_load_si512(zip16 + 32), b);
+}
+static INLINE __m512i zip32_low(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi32(a, _mm512_load_si512(zip32), b);
+}
+static INLINE __m512i zip32_high(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi32(a, _mm512_load_si512(zip32 + 16), b);
+}
+static INLINE __m512i zip8_low(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_load_si512(zip8), b);
+}
+static INLINE __m512i zip8_high(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_load_si512(zip8 + 64), b);
+}
+
+/* Where the parts of one group are. */
+typedef struct group {
+    const uint16_t *ranks;
+    const uint8_t *raw, *low;
+    size_t low_stride; /* bytes from one u16 plane to the next */
+    const __m512i *values; /* by rank: the symbol at its place in the top part (u16 or u8); pairs: the symbol */
+    uint8_t *dst;
+} group;
+
+/* A row's symbols at their places: 32 lanes x 32 bits in two registers. */
+static INLINE void row_values(const uint16_t *ranks, const __m512i *values, int T, int c, int entries, __m512i v[2])
+{
+    if (c == 2) {
+        __m512i pair = lookup16(values, _mm512_loadu_si512(ranks), entries);
+        /* byte i of the 64 to bits 8..15 of element i; T = 16 and R = 8 put it at bit 7 */
+        const __mmask64 odd = 0xaaaaaaaaaaaaaaaa;
+        v[0] = _mm512_maskz_permutexvar_epi8(odd, _mm512_load_si512(widen8), pair);
+        v[1] = _mm512_maskz_permutexvar_epi8(odd, _mm512_load_si512(widen8 + 64), pair);
+        v[0] = _mm512_srli_epi16(v[0], 1);
+        v[1] = _mm512_srli_epi16(v[1], 1);
+    } else if (T == 16) {
+        __m512i a = _mm512_loadu_si512(ranks), b = _mm512_loadu_si512(ranks + 32);
+        v[0] = lookup16(values, zip16_low(a, b), entries);
+        v[1] = lookup16(values, zip16_high(a, b), entries);
+    } else {
+        __m512i a = _mm512_loadu_si512(ranks), b = _mm512_loadu_si512(ranks + 32);
+        __m512i c0 = _mm512_loadu_si512(ranks + 64), d = _mm512_loadu_si512(ranks + 96);
+        a = _mm512_or_si512(a, _mm512_slli_epi16(b, 8));
+        c0 = _mm512_or_si512(c0, _mm512_slli_epi16(d, 8));
+        v[0] = _mm512_permutexvar_epi8(zip16_low(a, c0), values[0]);
+        v[1] = _mm512_permutexvar_epi8(zip16_high(a, c0), values[0]);
+    }
+}
+
+/* 64 bytes of top parts (half h of a row) with their low bytes to dst. */
+static INLINE void store_half(__m512i v, const uint8_t *low, size_t stride, int low_bytes, uint8_t *dst)
+{
+    if (low_bytes == 0) {
+        _mm512_storeu_si512(dst, v);
+    } else if (low_bytes == 1) {
+        __m512i l = _mm512_loadu_si512(low);
+        _mm512_storeu_si512(dst, zip8_low(l, v));
+        _mm512_storeu_si512(dst + 64, zip8_high(l, v));
+    } else if (low_bytes == 2) {
+        __m512i l = _mm512_loadu_si512(low);
+        _mm512_storeu_si512(dst, zip16_low(l, v));
+        _mm512_storeu_si512(dst + 64, zip16_high(l, v));
+    } else {
+        __m512i l0 = _mm512_loadu_si512(low), l1 = _mm512_loadu_si512(low + stride);
+        __m512i l2 = _mm512_loadu_si512(low + 2 * stride);
+        __m512i a = zip16_low(l0, l1), b = zip16_low(l2, v);
+        _mm512_storeu_si512(dst, zip32_low(a, b));
+        _mm512_storeu_si512(dst + 64, zip32_high(a, b));
+        a = zip16_high(l0, l1);
+        b = zip16_high(l2, v);
+        _mm512_storeu_si512(dst + 128, zip32_low(a, b));
+        _mm512_storeu_si512(dst + 192, zip32_high(a, b));
+    }
+}
+
+static INLINE void merge_template(const group *in, int T, int R, int low, int c, bool rotated, int entries)
+{
+    const int J = T / R, spare = T - J * R;
+    const int ranks_step = 32 * (32 / T) / c;                     /* ranks a row */
+    const size_t low_step = 64 / (size_t)(T / 8) * (low == 1 ? 1u : 2u); /* bytes of a low plane a half row */
+    const size_t dst_step = 64 / (size_t)(T / 8) * (size_t)(T / 8 + low);
+    const uint16_t *ranks = in->ranks;
+    const uint8_t *raw = in->raw, *low_at = in->low;
+    uint8_t *dst = in->dst;
+    __m512i values[4];
+    for (int i = 0; i < 4; i++) values[i] = in->values[i];
+    const __m512i mask = _mm512_set1_epi32((int)field(T, rotated, 0, R));
+
+    ROLLED for (int k = 0; k < R; k++, raw += 128) {
+        __m512i word[2] = {_mm512_loadu_si512(raw), _mm512_loadu_si512(raw + 64)};
+        UNROLL for (int j = 0; j < J; j++) {
+            const __m512i turn = _mm512_set1_epi32(R * j);
+            __m512i v[2];
+            row_values(ranks, values, T, c, entries, v);
+            ranks += ranks_step;
+            UNROLL for (int h = 0; h < 2; h++) {
+                __m512i bits = j ? _mm512_rorv_epi32(word[h], turn) : word[h];
+                store_half(_mm512_ternarylogic_epi32(v[h], bits, mask, 0xf8), low_at, in->low_stride, low, dst);
+                if (low) low_at += low_step;
+                dst += dst_step;
+            }
+        }
+    }
+    UNROLL for (int j = 0; j < T - J * R; j++) {
+        __m512i v[2];
+        row_values(ranks, values, T, c, entries, v);
+        ranks += ranks_step;
+        UNROLL for (int h = 0; h < 2; h++) {
+            /* the row's bits p = j * R ... j * R + R - 1 of all spare bits; word k has those from k * spare on */
+            UNROLL for (int k = 0; k < R; k++) {
+                const int from = k * spare > j * R ? k * spare : j * R;
+                const int to = (k + 1) * spare < (j + 1) * R ? (k + 1) * spare : (j + 1) * R;
+                if (from < to) {
+                    const int a = from - j * R;
+                    __m512i bits = _mm512_loadu_si512(in->raw + 128 * k + 64 * h);
+                    bits = _mm512_rorv_epi32(bits, _mm512_set1_epi32(J * R + (from - k * spare) - a));
+                    v[h] = _mm512_ternarylogic_epi32(
+                        v[h], bits, _mm512_set1_epi32((int)field(T, rotated, a, to - from)), 0xf8);
+                }
+            }
+            store_half(v[h], low_at, in->low_stride, low, dst);
+            if (low) low_at += low_step;
+            dst += dst_step;
+        }
+    }
+}
+
+typedef void merge_function(const group *in);
+#define MERGE(T, R, low, c, rotated, entries)                                                                          \
+    static void merge_##T##_##R##_##low##_##c##_##rotated##_##entries(const group *in)                                 \
+    {                                                                                                                  \
+        merge_template(in, T, R, low, c, rotated, entries);                                                            \
+    }
+/* T, R, low, c, rotated, table entries. With T = 8 a byte table of 64 values is one register anyway. */
+#define EACH_SHAPE(X)                                                                                                  \
+    X(16, 8, 0, 1, 1, 32)                                                                                              \
+    X(16, 7, 0, 1, 1, 32)                                                                                              \
+    X(16, 6, 0, 1, 1, 32)                                                                                              \
+    X(16, 8, 0, 1, 1, 64)                                                                                              \
+    X(16, 7, 0, 1, 1, 64)                                                                                              \
+    X(16, 6, 0, 1, 1, 64)                                                                                              \
+    X(16, 8, 0, 2, 1, 128)                                                                                             \
+    X(16, 8, 2, 1, 1, 64)                                                                                              \
+    X(16, 7, 2, 1, 1, 64)                                                                                              \
+    X(16, 6, 2, 1, 1, 64)                                                                                              \
+    X(16, 8, 2, 2, 1, 128)                                                                                             \
+    X(16, 4, 6, 1, 1, 64)                                                                                              \
+    X(16, 5, 6, 1, 1, 64)                                                                                              \
+    X(8, 1, 1, 1, 1, 64)                                                                                               \
+    X(8, 2, 1, 1, 1, 64)                                                                                               \
+    X(8, 1, 0, 1, 1, 64)                                                                                               \
+    X(8, 2, 0, 1, 1, 64)                                                                                               \
+    X(8, 3, 0, 1, 1, 64)                                                                                               \
+    X(8, 1, 0, 1, 0, 64)                                                                                               \
+    X(8, 2, 0, 1, 0, 64)
+EACH_SHAPE(MERGE)
+
+/* The instance for a shape and a table of `entries`, or NULL. */
+static merge_function *merge_find(const tp_shape *shape, uint32_t entries)
+{
+#define MERGE_CASE(T_, R_, low_, c_, rotated_, entries_)                                                               \
+    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ && shape->rotated == rotated_ &&      \
+        entries <= entries_)                                                                                           \
+        return merge_##T_##_##R_##_##low_##_##c_##_##rotated_##_##entries_;
+    EACH_SHAPE(MERGE_CASE)
+#undef MERGE_CASE
+    return NULL;
+}
+
+static void merge_values(const tp_shape *shape, const tp_w32_table *table, __m512i values[4])
+{
+    const __m128i place = _mm_cvtsi32_si128(shape->c == 2 ? 0 : shape->rotated ? shape->R - 1 : shape->R);
+    for (int i = 0; i < 4; i++) values[i] = _mm512_sll_epi16(_mm512_load_si512(table->symbol + 32 * i), place);
+    if (shape->T == 8) {
+        __m256i a = _mm512_cvtepi16_epi8(values[0]), b = _mm512_cvtepi16_epi8(values[1]);
+        values[0] = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+    }
+}
+
+/* ---- the streams in flight ---- */
+
+/* A table as both stages want it. */
+typedef struct prepared_table {
+    const tp_w32_table *source;
+    merge_function *merge;
+    __m512i values[4];
+    rank_table ranks;
+} prepared_table;
+
+#define MAX_SELECTED 4                        /* tables a stream */
+#define PREPARED (2 * STREAMS * MAX_SELECTED) /* at least what a full set of streams may want */
+
+typedef struct prepared_tables {
+    size_t count;
+    prepared_table table[PREPARED];
+} prepared_tables;
+
+/* NULL if there is no room. */
+static const prepared_table *prepare_table(prepared_tables *all, const tp_shape *shape, const tp_w32_table *source)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->table[i].source == source) return &all->table[i];
+    if (all->count == PREPARED) return NULL;
+    prepared_table *t = &all->table[all->count++];
+    t->source = source;
+    t->merge = merge_find(shape, source->count);
+    merge_values(shape, source, t->values);
+    rank_table_init(&t->ranks, source);
+    return t;
+}
+
+typedef struct flight {
+    stream s;
+    group at;
+    tp_w32_job *job;
+    const prepared_table *table[MAX_SELECTED]; /* by selector */
+    const uint8_t *words_end;
+    uint32_t entries;        /* the most of its tables */
+    uint32_t group, groups;  /* the next one; in all */
+    bool bad;
+} flight;
+
+/* q and low of 32 states; false if one is out of range. */
+static bool load_states(const uint8_t *p, unsigned K, __m512i *q, __m512i *low)
+{
+    const __m128i by = _mm_cvtsi32_si128((int)K);
+    const __m512i least = _mm512_set1_epi32(1 << K), span = _mm512_set1_epi32((1 << (16 + K)) - (1 << K));
+    __m512i x0 = _mm512_loadu_si512(p), x1 = _mm512_loadu_si512(p + 64);
+    __m512i q0 = _mm512_srl_epi32(x0, by), q1 = _mm512_srl_epi32(x1, by);
+    *q = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(q0)), _mm512_cvtepi32_epi16(q1), 1);
+    *low = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(x0)), _mm512_cvtepi32_epi16(x1), 1);
+    return _mm512_cmpge_epu32_mask(_mm512_sub_epi32(x0, least), span) == 0 &&
+           _mm512_cmpge_epu32_mask(_mm512_sub_epi32(x1, least), span) == 0;
+}
+
+/* All states are L. */
+static bool states_ended(__m512i q, __m512i low, unsigned K)
+{
+    return _mm512_cmpneq_epi16_mask(q, _mm512_set1_epi16(1)) == 0 &&
+           _mm512_test_epi16_mask(low, _mm512_set1_epi16((short)((1 << K) - 1))) == 0;
+}
+
+/* false: no room for its tables */
+static bool flight_start(flight *f, const tp_shape *shape, tp_w32_job *job, prepared_tables *tables)
+{
+    f->entries = 0;
+    for (unsigned i = 0; i < 1u << job->selector_bits; i++) {
+        f->table[i] = prepare_table(tables, shape, job->table + i);
+        if (!f->table[i]) return false;
+        if (job->table[i].count > f->entries) f->entries = job->table[i].count;
+    }
+    f->job = job;
+    f->bad = !load_states(job->payload, TP_W32_K, &f->s.q, &f->s.low);
+    f->s.w = job->words;
+    f->words_end = job->words + (size_t)job->nw * 2;
+    f->group = 0;
+    f->groups = (job->n + TP_GROUP - 1) / TP_GROUP;
+    f->at.raw = job->payload + 128;
+    f->at.low = job->low;
+    f->at.low_stride = (size_t)f->groups * TP_GROUP * 2;
+    f->at.dst = job->dst;
+    return true;
+}
+
+static void flight_end(const flight *f, const tp_shape *shape)
+{
+    tp_w32_job *job = f->job;
+    job->good = !f->bad && f->s.w == f->words_end && states_ended(f->s.q, f->s.low, TP_W32_K);
+    if (job->good && job->nx) {
+        const size_t words = ((size_t)job->nw * 2 + 3) & ~(size_t)3;
+        tp_w32_apply_exceptions(shape, job->words + words + tp_selector_bytes(job->n, job->selector_bits), job->nx,
+                                job->n, job->dst);
+    }
+}
+
+static void w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
+{
+    if (!merge_find(shape, 0)) {
+        tp_portable_w32_decode(shape, jobs, count);
+        return;
+    }
+    _Alignas(64) uint16_t ranks[STREAMS][TP_GROUP];
+    _Alignas(64) uint8_t tail[TP_GROUP * 8];
+    prepared_tables tables;
+    flight flights[STREAMS];
+    stream *streams[STREAMS];
+    const size_t element = tp_shape_element(shape);
+    const size_t raw_step = (size_t)128 * shape->R, low_step = (size_t)TP_GROUP * (shape->low == 1 ? 1 : 2);
+    const int steps = 32 / shape->c;
+    const pace per_step = {32 * element * shape->c, (size_t)4 * shape->R * shape->c, low_step / (size_t)steps};
+    /* As many at once as make all rounds equally full. */
+    const size_t rounds = (count + STREAMS - 1) / STREAMS;
+    const size_t width = count ? (count + rounds - 1) / rounds : 0;
+    size_t next = 0, n = 0;
+
+    tables.count = 0;
+    for (int i = 0; i < STREAMS; i++) streams[i] = &flights[i].s;
+    for (;;) {
+        while (n < width && next < count && flight_start(&flights[n], shape, &jobs[next], &tables)) {
+            next++;
+            n++;
+        }
+        if (n == 0) {
+            if (next == count) return;
+            tables.count = 0; /* full, and no stream uses them: make room for the next ones' */
+            continue;
+        }
+        uint32_t run = UINT32_MAX, entries = 0;
+        bool shared = true;
+        for (size_t i = 0; i < n; i++) {
+            flight *f = &flights[i];
+            f->s.ranks = ranks[i];
+            f->at.ranks = ranks[i];
+            if (f->groups - f->group < run) run = f->groups - f->group;
+            if (f->entries > entries) entries = f->entries;
+            shared = shared && !f->job->selector_bits && f->table[0] == flights[0].table[0];
+        }
+        ranks_function *decode = ranks_find(shape, (int)n, entries, shared);
+        for (; run; run--) {
+            for (size_t i = 0; i < n; i++) {
+                flight *f = &flights[i];
+                /* A group takes at most 2048 bytes of words and looks at 64 more, so that one check a group stays
+                 * within TP_SLACK. A damaged stream starts over: harmless, and no branch for the others. */
+                if (f->s.w > f->words_end) {
+                    f->bad = true;
+                    f->s.w = f->job->words;
+                }
+                f->s.table = &f->table[tp_selector(f->job->selectors, f->job->selector_bits, f->group)]->ranks;
+                f->s.next_dst = f->at.dst + TP_GROUP * element;
+                f->s.next_raw = f->at.raw + raw_step;
+                f->s.next_low[0] = shape->low ? f->at.low + low_step : f->s.next_raw;
+                f->s.next_low[1] = f->s.next_low[0] + (shape->c == 2 ? 64 : f->at.low_stride);
+                f->s.next_low[2] = f->s.next_low[0] + (shape->c == 2 ? 0 : 2 * f->at.low_stride);
+            }
+            decode(streams, &per_step, steps);
+            for (size_t i = 0; i < n; i++) {
+                flight *f = &flights[i];
+                const prepared_table *t =
+                    f->table[tp_selector(f->job->selectors, f->job->selector_bits, f->group)];
+                f->at.values = t->values;
+                f->group++;
+                const size_t left = f->job->n - (size_t)(f->group - 1) * TP_GROUP;
+                if (left < TP_GROUP) {
+                    uint8_t *dst = f->at.dst;
+                    f->at.dst = tail;
+                    t->merge(&f->at);
+                    memcpy(dst, tail, left * element);
+                    continue; /* it was the last */
+                }
+                t->merge(&f->at);
+                f->at.dst += TP_GROUP * element;
+                f->at.raw += raw_step;
+                if (shape->low) f->at.low += low_step;
+            }
+        }
+        for (size_t i = 0; i < n;) {
+            if (flights[i].group < flights[i].groups) {
+                i++;
+                continue;
+            }
+            flight_end(&flights[i], shape);
+            flights[i] = flights[--n];
+        }
+    }
+}
+
+#endif

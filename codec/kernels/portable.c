@@ -1,0 +1,390 @@
+/* Plain C: the definition that every other kernel is compared with. */
+#include "codec/kernels/portable.h"
+
+#include "codec/kernels/geometry.h"
+
+#define XXH_INLINE_ALL
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
+
+/* ------------------------------------------------------------------------------------------ decoding */
+
+/* One row: 32 lanes x (32 / T / c) steps. Returns the word pointer, at most 32 * 32 / T / c further. */
+TP_INLINE const uint8_t *decode_row(tp_shape s, const tp_slot *slots, uint32_t x[TP_LANES], const uint8_t *words,
+                                    uint32_t v[TP_LANES])
+{
+    for (unsigned b = 0; b < 32u / s.T / s.c; b++)
+        for (unsigned lane = 0; lane < TP_LANES; lane++) {
+            const tp_slot slot = slots[x[lane] & 1023];
+            uint32_t next = slot.F * (x[lane] >> TP_W32_K) + slot.bias;
+            const uint32_t renormalised = next << 16 | tp_load16(words);
+            const bool take = next < TP_W32_L;
+            words += take ? 2 : 0;
+            x[lane] = take ? renormalised : next;
+            const uint32_t bits = s.c == 2 ? tp_symbol_bits(s, slot.symbol & 255u) |
+                                                 tp_symbol_bits(s, slot.symbol >> 8) << 16
+                                           : tp_symbol_bits(s, slot.symbol) << s.T * b;
+            v[lane] = b ? v[lane] | bits : bits;
+        }
+    return words;
+}
+
+/* Elements of one row from their top parts and low planes; count of them, 32 * 32 / T in a whole row. */
+TP_INLINE void store_row(tp_shape s, const uint32_t v[TP_LANES], const uint8_t *low, size_t stride, uint8_t *dst,
+                         unsigned count)
+{
+    const unsigned element = s.T / 8u + s.low;
+    if (s.low == 0) {
+        memcpy(dst, v, count * element);
+        return;
+    }
+    const uint8_t *top = (const uint8_t *)v;
+    for (unsigned i = 0; i < count; i++) {
+        uint8_t *e = dst + i * element;
+        if (s.low == 1) e[0] = low[i];
+        for (unsigned y = 0; y < s.low / 2u; y++) memcpy(e + 2 * y, low + y * stride + 2 * i, 2);
+        memcpy(e + s.low, top + i * (s.T / 8u), s.T / 8u);
+    }
+}
+
+TP_INLINE void decode_stream(tp_shape s, tp_w32_job *job)
+{
+    const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
+    const unsigned element = s.T / 8u + s.low, per_row = 1024u / s.T;
+    const uint8_t *words = job->words, *const end = words + 2 * (size_t)job->nw;
+    const uint8_t *rows = job->payload + 128, *low = job->low;
+    const size_t stride = (size_t)groups * 2 * TP_GROUP; /* from one u16 low plane to the next */
+    uint8_t *dst = job->dst;
+    uint32_t x[TP_LANES], left = job->n;
+    bool good = true;
+
+    memcpy(x, job->payload, sizeof x);
+    for (unsigned lane = 0; lane < TP_LANES; lane++) good &= x[lane] >= TP_W32_L && x[lane] < TP_W32_L << 16;
+    /* A group consumes at most 2048 bytes of words, so one check a group keeps reads within the slack. */
+    for (uint32_t g = 0; g < groups && good && words <= end; g++) {
+        const tp_slot *slots = job->table[tp_selector(job->selectors, job->selector_bits, g)].slot;
+        uint32_t raw[16][TP_LANES];
+        memcpy(raw, rows, (size_t)s.R * 128);
+        rows += (size_t)s.R * 128;
+        for (unsigned j = 0; j < s.T; j++) {
+            uint32_t v[TP_LANES];
+            words = decode_row(s, slots, x, words, v);
+            const unsigned count = left < per_row ? left : per_row;
+            for (unsigned lane = 0; lane < TP_LANES; lane++) v[lane] |= tp_raw_bits(s, &raw[0][lane], j);
+            store_row(s, v, low, stride, dst, count);
+            left -= count;
+            dst += count * element;
+            if (s.low) low += per_row * (s.low == 1 ? 1 : 2);
+        }
+    }
+    good &= words == end;
+    for (unsigned lane = 0; lane < TP_LANES; lane++) good &= x[lane] == TP_W32_L;
+    job->good = good;
+    if (good)
+        tp_w32_apply_exceptions(&s, end + (job->nw & 1) * 2 + tp_selector_bytes(job->n, job->selector_bits), job->nx,
+                                job->n, job->dst);
+}
+
+void tp_portable_w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) TP_FOR_SHAPE(shape, decode_stream, &jobs[i]);
+}
+
+void tp_w32_apply_exceptions(const tp_shape *shape, const uint8_t *list, uint32_t nx, uint32_t n, uint8_t *dst)
+{
+    const tp_shape s = *shape;
+    const unsigned bits = s.c == 2 ? 16 : 18, width = s.T - s.R;
+    const size_t element = tp_shape_element(shape);
+    const uint32_t keep = ~tp_symbol_bits(s, (1u << width) - 1);
+    for (uint32_t i = 0; i < nx; i++) {
+        const uint32_t entry = tp_load32(list + 4 * (size_t)i);
+        uint32_t position = (entry & ((1u << bits) - 1)) * s.c, symbol = entry >> bits;
+        for (unsigned k = 0; k < s.c && position < n; k++, position++, symbol >>= width) {
+            uint8_t *top = dst + position * element + s.low;
+            const uint32_t put = tp_symbol_bits(s, symbol & ((1u << width) - 1));
+            if (s.T == 16)
+                tp_store16(top, (uint16_t)((tp_load16(top) & keep) | put));
+            else
+                *top = (uint8_t)((*top & keep) | put);
+        }
+    }
+}
+
+static void wide_decode_one(tp_wide_job *job)
+{
+    const uint8_t *words = job->payload + 128, *const end = words + 2 * (size_t)job->nw;
+    uint8_t *dst = job->dst;
+    uint32_t x[TP_LANES], left = job->n;
+    bool good = true;
+
+    memcpy(x, job->payload, sizeof x);
+    for (unsigned lane = 0; lane < TP_LANES; lane++) good &= x[lane] >= TP_WIDE_L && x[lane] < TP_WIDE_L << 16;
+    while (left && good && words <= end) {
+        uint8_t group[TP_GROUP];
+        for (unsigned j = 0; j < TP_GROUP / 128; j++)
+            for (unsigned b = 0; b < 4; b++)
+                for (unsigned lane = 0; lane < TP_LANES; lane++) {
+                    const uint32_t slot = job->table->slot[x[lane] & 4095];
+                    const uint32_t next = (slot >> 20) * (x[lane] >> TP_WIDE_K) + (slot >> 8 & 4095);
+                    const uint32_t renormalised = next << 16 | tp_load16(words);
+                    const bool take = next < TP_WIDE_L;
+                    words += take ? 2 : 0;
+                    x[lane] = take ? renormalised : next;
+                    group[j * 128 + lane * 4 + b] = (uint8_t)slot;
+                }
+        const uint32_t count = left < TP_GROUP ? left : TP_GROUP;
+        memcpy(dst, group, count);
+        dst += count;
+        left -= count;
+    }
+    good &= words == end && left == 0;
+    for (unsigned lane = 0; lane < TP_LANES; lane++) good &= x[lane] == TP_WIDE_L;
+    job->good = good;
+}
+
+void tp_portable_wide_decode(tp_wide_job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) wide_decode_one(&jobs[i]);
+}
+
+/* ------------------------------------------------------------------------------------------ encoding */
+
+/* Scratch of an encode job: top parts as rows, then a byte per symbol (its entry), words (filled from the
+ * end), exceptions. Room for 2^17 + 1024 elements each. */
+#define SCRATCH_ELEMENTS ((size_t)131072 + 1024)
+#define SCRATCH_ENTRIES (2 * SCRATCH_ELEMENTS)
+#define SCRATCH_WORDS (4 * SCRATCH_ELEMENTS)
+#define SCRATCH_EXCEPTIONS (8 * SCRATCH_ELEMENTS)
+_Static_assert(SCRATCH_EXCEPTIONS + 4 * SCRATCH_ELEMENTS <= TP_ENCODE_SCRATCH, "encode scratch");
+
+TP_INLINE void gather_tops(tp_shape s, const uint8_t *src, uint32_t n, uint32_t padded, uint8_t *tops)
+{
+    const unsigned element = s.T / 8u + s.low, top = s.T / 8u;
+    if (s.low == 0)
+        memcpy(tops, src, (size_t)n * top);
+    else
+        for (uint32_t i = 0; i < n; i++) memcpy(tops + (size_t)i * top, src + (size_t)i * element + s.low, top);
+    memset(tops + (size_t)n * top, 0, (size_t)(padded - n) * top);
+}
+
+/* Entries of all symbols, and the exceptions; returns the number of these. */
+TP_INLINE uint32_t find_entries(tp_shape s, const tp_w32_encode_job *job, const uint8_t *tops, uint32_t padded,
+                                uint8_t *entries, uint8_t *exceptions)
+{
+    const unsigned top = s.T / 8u, position_bits = s.c == 2 ? 16 : 18, width = s.T - s.R;
+    const uint32_t n = job->n;
+    const uint32_t symbols = (n + s.c - 1) / s.c;
+    const tp_w32_encode_table *table = job->table;
+    uint32_t nx = 0;
+    for (uint32_t i = 0; i < symbols; i++) {
+        if (job->selectors && i % (TP_GROUP / s.c) == 0) table = job->table + job->selectors[i / (TP_GROUP / s.c)];
+        uint32_t symbol = 0;
+        for (unsigned k = 0; k < s.c; k++) {
+            const uint8_t *p = tops + ((size_t)i * s.c + k) * top;
+            symbol |= tp_symbol_of(s, s.T == 16 ? tp_load16(p) : *p) << width * k;
+        }
+        /* The missing half of an odd last pair: ignored by decoders, here always that of the common symbol. */
+        if (s.c == 2 && i * 2 + 1 == n) symbol = (symbol & 255u) | (table->symbol[table->common] & 0xff00u);
+        uint8_t entry = table->entry[symbol];
+        if (entry == TP_NO_ENTRY) {
+            tp_store32(exceptions + 4 * (size_t)nx++, i | symbol << position_bits);
+            entry = (uint8_t)table->common;
+        }
+        entries[i] = entry;
+    }
+    memset(entries + symbols, (int)table->common, padded / s.c - symbols);
+    return nx;
+}
+
+TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
+{
+    const uint32_t n = job->n, groups = (n + TP_GROUP - 1) / TP_GROUP, padded = groups * TP_GROUP;
+    const unsigned element = s.T / 8u + s.low, steps = 32u / s.T / s.c;
+    uint8_t *const tops = job->scratch, *const entries = job->scratch + SCRATCH_ENTRIES;
+    uint8_t *const words_end = job->scratch + SCRATCH_EXCEPTIONS, *const exceptions = words_end;
+    const unsigned rows_per_group = s.T;
+
+    job->size = 0;
+    const size_t words_at = tp_stream_words_at(&s, n, job->with_low);
+    if (words_at > job->capacity) return;
+    gather_tops(s, job->src, n, padded, tops);
+    job->nx = find_entries(s, job, tops, padded, entries, exceptions);
+
+    /* rANS runs backwards: the last symbol first, and words from the end. */
+    uint32_t x[TP_LANES];
+    uint8_t *words = words_end;
+    for (unsigned lane = 0; lane < TP_LANES; lane++) x[lane] = TP_W32_L;
+    for (uint32_t row = groups * rows_per_group; row-- > 0;) {
+        const tp_w32_encode_table *table = job->table + (job->selectors ? job->selectors[row / rows_per_group] : 0);
+        for (unsigned b = steps; b-- > 0;)
+            for (unsigned lane = TP_LANES; lane-- > 0;) {
+                const uint8_t entry = entries[((size_t)row * TP_LANES + lane) * steps + b];
+                const uint32_t F = table->F[entry];
+                if (x[lane] >> 16 >= F) {
+                    words -= 2;
+                    tp_store16(words, (uint16_t)x[lane]);
+                    x[lane] >>= 16;
+                }
+                const uint32_t q = (uint32_t)(x[lane] * table->reciprocal[entry] >> 36);
+                x[lane] = (q << TP_W32_K) + table->start[entry] + (x[lane] - q * F);
+            }
+    }
+    job->nw = (uint32_t)(words_end - words) / 2;
+    const size_t used = tp_stream_used(&s, n, job->with_low, job->nw, job->nx, job->selector_bits);
+    const size_t size = (size_t)tp_align(used, 128);
+    if (size > job->capacity) return;
+
+    uint8_t *out = job->payload;
+    memcpy(out, x, sizeof x);
+    out += 128;
+    for (uint32_t g = 0; g < groups; g++, out += (size_t)s.R * 128) {
+        uint32_t raw[16][TP_LANES] = {{0}};
+        for (unsigned j = 0; j < s.T; j++)
+            for (unsigned lane = 0; lane < TP_LANES; lane++)
+                tp_raw_put(s, &raw[0][lane], j, tp_load32(tops + (((size_t)g * s.T + j) * TP_LANES + lane) * 4));
+        memcpy(out, raw, (size_t)s.R * 128);
+    }
+    if (s.low && job->with_low) {
+        memset(out, 0, (size_t)padded * s.low);
+        for (uint32_t i = 0; i < n; i++) {
+            const uint8_t *e = job->src + (size_t)i * element;
+            if (s.low == 1) out[i] = e[0];
+            for (unsigned y = 0; y < s.low / 2u; y++) memcpy(out + (size_t)y * padded * 2 + 2 * (size_t)i, e + 2 * y, 2);
+        }
+    }
+    out = job->payload + words_at;
+    memcpy(out, words, 2 * (size_t)job->nw);
+    out += 2 * (size_t)job->nw;
+    if (job->nw & 1) {
+        memset(out, 0, 2);
+        out += 2;
+    }
+    if (job->selector_bits) {
+        const size_t bytes = tp_selector_bytes(n, job->selector_bits);
+        memset(out, 0, bytes);
+        for (uint32_t g = 0; g < groups; g++)
+            out[g * job->selector_bits / 8] |= (uint8_t)(job->selectors[g] << (g * job->selector_bits & 7));
+        out += bytes;
+    }
+    memcpy(out, exceptions, 4 * (size_t)job->nx);
+    out += 4 * (size_t)job->nx;
+    memset(out, 0, (size_t)(job->payload + size - out));
+    job->size = size;
+}
+
+void tp_portable_w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
+{
+    TP_FOR_SHAPE(shape, encode_stream, job);
+}
+
+size_t tp_portable_wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table, uint8_t *payload,
+                               size_t capacity, uint8_t *scratch, uint32_t *nw)
+{
+    uint8_t *const end = scratch + TP_ENCODE_SCRATCH;
+    uint8_t *words = end;
+    uint32_t x[TP_LANES];
+    for (unsigned lane = 0; lane < TP_LANES; lane++) x[lane] = TP_WIDE_L;
+    for (uint32_t row = (n + TP_GROUP - 1) / TP_GROUP * (TP_GROUP / 128); row-- > 0;)
+        for (unsigned b = 4; b-- > 0;)
+            for (unsigned lane = TP_LANES; lane-- > 0;) {
+                const uint32_t i = row * 128 + lane * 4 + b, symbol = i < n ? src[i] : table->common;
+                const uint32_t F = table->F[symbol];
+                if (x[lane] >> 16 >= F) {
+                    words -= 2;
+                    tp_store16(words, (uint16_t)x[lane]);
+                    x[lane] >>= 16;
+                }
+                const uint32_t q = (uint32_t)(((unsigned __int128)x[lane] * table->reciprocal[symbol]) >> 40);
+                x[lane] = (q << TP_WIDE_K) + table->start[symbol] + (x[lane] - q * F);
+            }
+    *nw = (uint32_t)(end - words) / 2;
+    const size_t used = 128 + 2 * (size_t)*nw, size = (size_t)tp_align(used, 128);
+    if (size > capacity) return 0;
+    memcpy(payload, x, sizeof x);
+    memcpy(payload + 128, words, 2 * (size_t)*nw);
+    memset(payload + used, 0, size - used);
+    return size;
+}
+
+/* ---------------------------------------------------------------------------------- counts and planes */
+
+TP_INLINE void count_stream(tp_shape s, const uint8_t *src, uint32_t n, uint32_t step, uint32_t *counts)
+{
+    const unsigned element = s.T / 8u + s.low, width = s.T - s.R;
+    for (size_t first = 0; first < n; first += (size_t)step * TP_GROUP) {
+        const size_t last = n - first < TP_GROUP ? n : first + TP_GROUP;
+        for (size_t i = first; i + s.c <= last; i += s.c) {
+            uint32_t symbol = 0;
+            for (unsigned k = 0; k < s.c; k++) {
+                const uint8_t *p = src + (i + k) * element + s.low;
+                symbol |= tp_symbol_of(s, s.T == 16 ? tp_load16(p) : *p) << width * k;
+            }
+            counts[symbol]++;
+        }
+    }
+}
+
+void tp_portable_count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step,
+                               uint32_t *counts)
+{
+    TP_FOR_SHAPE(shape, count_stream, src, n, step, counts);
+}
+
+TP_INLINE void sum_stream(tp_shape s, const uint8_t *src, uint32_t n, uint32_t *sums)
+{
+    const unsigned element = s.T / 8u + s.low;
+    for (uint32_t i = 0; i < n; i++) {
+        if (i % TP_GROUP == 0) sums[i / TP_GROUP] = 0;
+        const uint8_t *p = src + (size_t)i * element + s.low;
+        sums[i / TP_GROUP] += tp_symbol_of(s, s.T == 16 ? tp_load16(p) : *p);
+    }
+}
+
+void tp_portable_group_sums(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t *sums)
+{
+    TP_FOR_SHAPE(shape, sum_stream, src, n, sums);
+}
+
+void tp_portable_count_bytes(const uint8_t *src, size_t n, uint32_t step, uint32_t *counts)
+{
+    for (size_t first = 0; first < n; first += (size_t)step * TP_GROUP) {
+        const size_t last = n - first < TP_GROUP ? n : first + TP_GROUP;
+        for (size_t i = first; i < last; i++) counts[src[i]]++;
+    }
+}
+
+void tp_portable_plane_get(const uint8_t *src, size_t size, unsigned element, unsigned index, uint8_t *dst)
+{
+    for (size_t i = index; i < size; i += element) *dst++ = src[i];
+}
+
+void tp_portable_plane_put(const uint8_t *plane, size_t size, unsigned element, unsigned index, uint8_t *dst)
+{
+    for (size_t i = index; i < size; i += element) dst[i] = *plane++;
+}
+
+/* -------------------------------------------------------------------------------------------- hashes */
+
+static uint64_t hash64(const void *data, size_t size) { return XXH3_64bits(data, size); }
+
+static void hash128(const void *data, size_t size, uint64_t hash[2])
+{
+    const XXH128_hash_t h = XXH3_128bits(data, size);
+    hash[0] = h.low64;
+    hash[1] = h.high64;
+}
+
+const tp_kernels tp_kernels_portable = {
+    .name = "portable",
+    .w32_decode = tp_portable_w32_decode,
+    .wide_decode = tp_portable_wide_decode,
+    .w32_encode = tp_portable_w32_encode,
+    .wide_encode = tp_portable_wide_encode,
+    .count_symbols = tp_portable_count_symbols,
+    .group_sums = tp_portable_group_sums,
+    .count_bytes = tp_portable_count_bytes,
+    .plane_get = tp_portable_plane_get,
+    .plane_put = tp_portable_plane_put,
+    .hash64 = hash64,
+    .hash128 = hash128,
+};

@@ -1,0 +1,161 @@
+#include "convert/input.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static tp_status input_read(void *context, void *dst, size_t size, uint64_t offset, tp_error *error)
+{
+    const tp_input *input = context;
+    uint8_t *to = dst;
+    if (offset > input->source.size || size > input->source.size - offset)
+        return tp_error_set_at(error, TP_TRUNCATED, offset,
+                               "%s: ends too early: %llu bytes at byte %llu are beyond its end",
+                               input->name, (unsigned long long)size, (unsigned long long)offset);
+    while (size > 0) {
+        ssize_t n = pread(input->fd, to, size, (off_t)(input->base + offset));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return tp_error_system(error, errno, "%s: cannot read", input->name);
+        if (n == 0)
+            return tp_error_set_at(error, TP_IO, offset,
+                                   "%s: changed while it was read: it now ends at byte %llu", input->name,
+                                   (unsigned long long)offset);
+        to += n;
+        offset += (uint64_t)n;
+        size -= (size_t)n;
+    }
+    return TP_OK;
+}
+
+/* An unlinked file for the contents of a pipe. */
+static int open_spool(const char **folder)
+{
+    *folder = secure_getenv("TMPDIR");
+    if (!*folder || !**folder) *folder = "/tmp";
+    int fd = open(*folder, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) return fd;
+    char *path = malloc(strlen(*folder) + 32);
+    if (!path) return -1;
+    strcpy(path, *folder);
+    strcat(path, "/.tensorpress-XXXXXX");
+    fd = mkostemp(path, O_CLOEXEC);
+    int saved = errno;
+    if (fd >= 0) unlink(path);
+    free(path);
+    errno = saved;
+    return fd;
+}
+
+static tp_status write_all(int fd, const uint8_t *data, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, data, size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return TP_IO;
+        data += n;
+        size -= (size_t)n;
+    }
+    return TP_OK;
+}
+
+/* Copies all that comes from input->fd and puts the copy in its place. */
+static tp_status spool(tp_input *input, tp_progress *progress, tp_error *error)
+{
+    const char *folder;
+    size_t capacity = (size_t)1 << 20;
+    int fd = open_spool(&folder);
+    if (fd < 0)
+        return tp_error_system(error, errno, "%s: cannot create a temporary file in %s for it", input->name,
+                               folder);
+    uint8_t *buffer = malloc(capacity);
+    tp_status status = buffer ? TP_OK : tp_error_memory(error);
+    uint64_t size = 0;
+    while (status == TP_OK) {
+        /* A wait of its own, so that a silent pipe does not keep the caller from stopping. */
+        struct pollfd wait = {.fd = input->fd, .events = POLLIN};
+        int ready = poll(&wait, 1, TP_TICK_MS);
+        status = tp_progress_tick(progress, false, error);
+        if (status != TP_OK) break;
+        if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+        ssize_t n = read(input->fd, buffer, capacity);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (n < 0) {
+            status = tp_error_system(error, errno, "%s: cannot read", input->name);
+        } else if (n == 0) {
+            break;
+        } else if (write_all(fd, buffer, (size_t)n) != TP_OK) {
+            status = tp_error_system(error, errno, "%s: cannot keep its data in a temporary file in %s",
+                                     input->name, folder);
+        }
+        if (status == TP_OK) size += (uint64_t)n;
+    }
+    free(buffer);
+    if (status != TP_OK) {
+        close(fd);
+        return status;
+    }
+    if (input->owned) close(input->fd);
+    input->fd = fd;
+    input->owned = input->spooled = true;
+    input->source.size = size;
+    return TP_OK;
+}
+
+tp_status tp_input_open(tp_input *input, const char *path, int fd, bool from_position,
+                        tp_progress *progress, tp_error *error)
+{
+    memset(input, 0, sizeof *input);
+    input->fd = fd;
+    if (!path && fd < 0) {
+        input->fd = -1;
+        return tp_error_set(error, TP_INVALID_ARGUMENT, "no input is given");
+    }
+    tp_text_path(path ? path : "stdin", input->name);
+    input->source.read = input_read;
+    input->source.context = input;
+    input->source.name = input->name;
+    if (fd < 0) {
+        input->owned = true;
+        do input->fd = open(path, O_RDONLY | O_CLOEXEC);
+        while (input->fd < 0 && errno == EINTR && tp_progress_tick(progress, true, NULL) == TP_OK);
+        if (input->fd < 0) return tp_error_system(error, errno, "%s: cannot open", input->name);
+    }
+    tp_status status = TP_OK;
+    if (fstat(input->fd, &input->stat) != 0) {
+        status = tp_error_system(error, errno, "%s: cannot read its properties", input->name);
+    } else if (S_ISDIR(input->stat.st_mode)) {
+        status = tp_error_set(error, TP_UNSUPPORTED, "%s: folders are not supported by this version",
+                              input->name);
+    } else if (!S_ISREG(input->stat.st_mode)) {
+        status = spool(input, progress, error);
+    } else {
+        input->source.size = (uint64_t)input->stat.st_size;
+        off_t position = from_position && fd >= 0 ? lseek(fd, 0, SEEK_CUR) : 0;
+        input->base = position > 0 ? (uint64_t)position : 0;
+        if (input->base > input->source.size) input->base = input->source.size;
+        input->source.size -= input->base;
+    }
+    if (status != TP_OK) tp_input_close(input);
+    return status;
+}
+
+void tp_input_close(tp_input *input)
+{
+    if (input->owned && input->fd >= 0) close(input->fd);
+    input->fd = -1;
+}
+
+tp_status tp_input_unchanged(const tp_input *input, tp_error *error)
+{
+    struct stat now;
+    if (input->spooled) return TP_OK;
+    if (fstat(input->fd, &now) != 0)
+        return tp_error_system(error, errno, "%s: cannot read its properties", input->name);
+    if (now.st_size != input->stat.st_size || now.st_mtim.tv_sec != input->stat.st_mtim.tv_sec ||
+        now.st_mtim.tv_nsec != input->stat.st_mtim.tv_nsec)
+        return tp_error_set(error, TP_IO, "%s: changed while it was read", input->name);
+    return TP_OK;
+}

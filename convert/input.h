@@ -1,0 +1,37 @@
+/*
+ * The input: bounded random access to an open file by pread. (Not mmap: a file that shrinks must give an
+ * error, not a signal.) What cannot be read at random, a pipe say, is first copied into an unlinked
+ * temporary file.
+ */
+#ifndef TP_CONVERT_INPUT_H
+#define TP_CONVERT_INPUT_H
+
+#include <sys/stat.h>
+
+#include "convert/progress.h"
+#include "convert/text.h"
+#include "formats/formats.h"
+
+typedef struct tp_input {
+    tp_source source; /* its name is `name` */
+    int fd;
+    bool owned, spooled;
+    uint64_t base;            /* where the input starts in fd */
+    struct stat stat;         /* of the original file, when it was opened */
+    char name[TP_SHOWN_PATH]; /* for messages */
+} tp_input;
+
+/*
+ * Opens path, or takes the descriptor fd >= 0, which stays the caller's (path is then its name, NULL:
+ * "stdin"). A regular file's descriptor is read from its position if from_position, else as a whole.
+ * The struct must not move afterwards. progress may be NULL.
+ * TP_IO, TP_NO_SPACE (for the copy of a pipe), TP_CANCELLED, TP_UNSUPPORTED (a folder).
+ */
+tp_status tp_input_open(tp_input *input, const char *path, int fd, bool from_position,
+                        tp_progress *progress, tp_error *error);
+void tp_input_close(tp_input *input);
+
+/* TP_IO if the file's size or time has changed since it was opened. */
+tp_status tp_input_unchanged(const tp_input *input, tp_error *error);
+
+#endif

@@ -1,0 +1,207 @@
+#include "convert/pipeline.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "convert/container.h"
+#include "convert/text.h"
+
+#define MAX_THREADS 512u
+/* Slots beyond one a thread: one that is being finished and two that wait for it, so that no thread is
+ * idle. */
+#define EXTRA_SLOTS 3u
+
+typedef struct slot {
+    tp_job job;
+    bool done;
+} slot;
+
+typedef struct run {
+    const tp_pipeline *pipeline;
+    slot *slots;
+    uint64_t slot_count;
+    pthread_mutex_t lock;
+    pthread_cond_t work, done; /* there may be work; the next job to finish may be done */
+    uint64_t taken, finished;  /* jobs handed out, jobs finished: slot i % slot_count holds job i */
+    bool exhausted, stop;
+    tp_status worker_status; /* of a thread without workspace */
+} run;
+
+unsigned tp_pipeline_threads(unsigned wanted, uint64_t jobs)
+{
+    unsigned threads = wanted;
+    if (threads == 0) {
+        cpu_set_t set;
+        long online = sysconf(_SC_NPROCESSORS_ONLN);
+        if (sched_getaffinity(0, sizeof set, &set) == 0)
+            threads = (unsigned)CPU_COUNT(&set);
+        else
+            threads = online > 0 ? (unsigned)online : 1; /* more CPUs than a cpu_set_t holds */
+    }
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
+    if (threads > jobs) threads = (unsigned)jobs;
+    return threads ? threads : 1;
+}
+
+static void do_jobs(run *r, tp_encoder *encoder, tp_decoder *decoder)
+{
+    const tp_pipeline *p = r->pipeline;
+    while (!r->stop && !r->exhausted) {
+        if (r->taken - r->finished == r->slot_count) {
+            pthread_cond_wait(&r->work, &r->lock);
+            continue;
+        }
+        slot *s = &r->slots[r->taken % r->slot_count];
+        s->done = false;
+        if (!p->next(p->context, &s->job)) {
+            r->exhausted = true;
+            pthread_cond_broadcast(&r->work);
+            pthread_cond_signal(&r->done);
+            break;
+        }
+        uint64_t number = r->taken++;
+        pthread_mutex_unlock(&r->lock);
+        s->job.error.message[0] = 0;
+        s->job.status = p->work(p->context, encoder, decoder, &s->job);
+        pthread_mutex_lock(&r->lock);
+        s->done = true;
+        if (number == r->finished) pthread_cond_signal(&r->done);
+    }
+}
+
+static void *worker(void *argument)
+{
+    run *r = argument;
+    tp_encoder *encoder = NULL;
+    tp_decoder *decoder = NULL;
+    tp_status status = r->pipeline->encodes ? tp_encoder_create(&encoder) : TP_OK;
+    if (status == TP_OK && r->pipeline->decodes) status = tp_decoder_create(&decoder);
+    pthread_mutex_lock(&r->lock);
+    if (status == TP_OK) {
+        do_jobs(r, encoder, decoder);
+    } else {
+        r->worker_status = status;
+        pthread_cond_signal(&r->done);
+    }
+    pthread_mutex_unlock(&r->lock);
+    tp_encoder_destroy(encoder);
+    tp_decoder_destroy(decoder);
+    return NULL;
+}
+
+/* Waits for the next job in order; NULL at the end. Called and left with the lock held. */
+static slot *wait_for_next(run *r, tp_status *status, tp_error *error)
+{
+    const tp_pipeline *p = r->pipeline;
+    slot *s = &r->slots[r->finished % r->slot_count];
+    for (;;) {
+        if (r->finished < r->taken && s->done) return s;
+        if (r->exhausted && r->finished == r->taken) return NULL;
+        if (r->worker_status != TP_OK) {
+            *status = tp_error_set(error, r->worker_status, "%s", tp_status_message(r->worker_status));
+            return NULL;
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += TP_TICK_MS * 1000000L;
+        if (until.tv_nsec >= 1000000000L) {
+            until.tv_nsec -= 1000000000L;
+            until.tv_sec++;
+        }
+        pthread_cond_timedwait(&r->done, &r->lock, &until);
+        pthread_mutex_unlock(&r->lock);
+        *status = tp_progress_tick(p->progress, false, error);
+        pthread_mutex_lock(&r->lock);
+        if (*status != TP_OK) return NULL;
+    }
+}
+
+static tp_status finish_jobs(run *r, tp_error *error)
+{
+    const tp_pipeline *p = r->pipeline;
+    tp_status status = TP_OK;
+    pthread_mutex_lock(&r->lock);
+    while (status == TP_OK) {
+        slot *s = wait_for_next(r, &status, error);
+        if (!s) break;
+        pthread_mutex_unlock(&r->lock);
+        status = p->finish(p->context, &s->job, error);
+        if (status == TP_OK) status = tp_progress_tick(p->progress, false, error);
+        pthread_mutex_lock(&r->lock);
+        r->finished++;
+        pthread_cond_signal(&r->work);
+    }
+    r->stop = true;
+    pthread_cond_broadcast(&r->work);
+    pthread_mutex_unlock(&r->lock);
+    return status;
+}
+
+static void free_slots(run *r)
+{
+    for (uint64_t i = 0; r->slots && i < r->slot_count; i++) {
+        free(r->slots[i].job.raw);
+        free(r->slots[i].job.stored);
+        free(r->slots[i].job.other);
+    }
+    free(r->slots);
+}
+
+static bool allocate_slots(run *r)
+{
+    r->slots = calloc(r->slot_count, sizeof *r->slots);
+    for (uint64_t i = 0; r->slots && i < r->slot_count; i++) {
+        tp_job *job = &r->slots[i].job;
+        job->raw = aligned_alloc(64, TP_FRAME_MAX_RAW);
+        job->stored = aligned_alloc(64, TP_STORED_BUFFER);
+        if (r->pipeline->needs_other) job->other = aligned_alloc(64, TP_FRAME_MAX_RAW);
+        if (!job->raw || !job->stored || (r->pipeline->needs_other && !job->other)) return false;
+    }
+    return r->slots != NULL;
+}
+
+/* The threads block all signals, so that they arrive where the progress callback is called. */
+static unsigned start_threads(run *r, pthread_t *threads, unsigned count)
+{
+    sigset_t all, before;
+    unsigned started = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (started < count && pthread_create(&threads[started], NULL, worker, r) == 0) started++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+tp_status tp_pipeline_run(const tp_pipeline *pipeline, tp_error *error)
+{
+    run r = {.pipeline = pipeline, .slot_count = pipeline->threads + EXTRA_SLOTS};
+    pthread_t threads[MAX_THREADS];
+    pthread_condattr_t monotonic;
+    if (!allocate_slots(&r)) {
+        free_slots(&r);
+        return tp_error_memory(error);
+    }
+    pthread_mutex_init(&r.lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&r.work, NULL);
+    pthread_cond_init(&r.done, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+
+    unsigned started =
+        start_threads(&r, threads, pipeline->threads < MAX_THREADS ? pipeline->threads : MAX_THREADS);
+    tp_status status =
+        started > 0 ? finish_jobs(&r, error) : tp_error_set(error, TP_NO_MEMORY, "cannot start a thread");
+    for (unsigned i = 0; i < started; i++) pthread_join(threads[i], NULL);
+
+    pthread_cond_destroy(&r.work);
+    pthread_cond_destroy(&r.done);
+    pthread_mutex_destroy(&r.lock);
+    free_slots(&r);
+    return status;
+}

@@ -1,0 +1,364 @@
+/* tp_verify_file: decodes everything, checks everything, and says which tensors are damaged. */
+#include <openssl/evp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "convert/container.h"
+#include "convert/input.h"
+#include "convert/pipeline.h"
+
+#define MAX_REASONS 1000 /* faults beyond this many are reported without details, to bound the memory */
+#define SHOWN_NAME 512
+
+typedef struct fault { /* a frame that is damaged or differs */
+    uint64_t frame;
+    tp_status status;
+    char *reason;   /* or NULL */
+    bool in_tensor; /* named by a tensor's line */
+} fault;
+
+typedef struct verification {
+    tp_options options;
+    tp_progress progress;
+    tp_input input, against;
+    bool compares;
+    tp_container container;
+    uint64_t next, file; /* frame of the next job, and its file */
+    fault *faults;       /* ascending by frame */
+    size_t fault_count, fault_capacity, reason_count;
+    uint64_t lines, tensors_named;
+    bool damaged, unsupported, differs;
+    EVP_MD_CTX *sha256;
+    uint64_t sha256_file; /* the file that it is being computed of */
+    bool sha256_known;    /* no frame of it was damaged so far */
+} verification;
+
+static void say(verification *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(verification *v, const char *format, ...)
+{
+    char line[2048];
+    va_list args;
+    v->lines++;
+    if (!v->options.warning) return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    v->options.warning(v->options.warning_context, line);
+}
+
+static void say_file(verification *v, uint64_t file, const char *reason)
+{
+    char shown[SHOWN_NAME];
+    tp_text path = tp_index_path(&v->container.index, file);
+    say(v, "%s: file '%s': %s", v->input.name, tp_text_escape(path.data, path.size, shown, sizeof shown),
+        reason);
+}
+
+/* ------------------------------------------------------------------------------------------- faults */
+
+static void note_status(verification *v, tp_status status)
+{
+    if (status == TP_MISMATCH)
+        v->differs = true;
+    else if (status == TP_UNSUPPORTED)
+        v->unsupported = true;
+    else
+        v->damaged = true;
+}
+
+/* The first fault of a frame not before `frame`; fault_count if there is none. */
+static size_t fault_from(const verification *v, uint64_t frame)
+{
+    size_t low = 0, high = v->fault_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (v->faults[middle].frame < frame)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static tp_status add_fault(verification *v, uint64_t frame, tp_status cause, const char *reason,
+                           tp_error *error)
+{
+    if (v->fault_count == v->fault_capacity) {
+        size_t capacity = v->fault_capacity ? 2 * v->fault_capacity : 16;
+        fault *faults = realloc(v->faults, capacity * sizeof *faults);
+        if (!faults) return tp_error_memory(error);
+        v->faults = faults;
+        v->fault_capacity = capacity;
+    }
+    char *copy = reason && v->reason_count < MAX_REASONS ? strdup(reason) : NULL;
+    v->reason_count += copy != NULL;
+    v->faults[v->fault_count++] = (fault){.frame = frame, .status = cause, .reason = copy};
+    note_status(v, cause);
+    return TP_OK;
+}
+
+static const char *fault_reason(const fault *f)
+{
+    return f->reason ? f->reason : tp_status_message(f->status);
+}
+
+/* ---------------------------------------------------------------------------------------------- jobs */
+
+static bool next_job(void *context, tp_job *job)
+{
+    verification *v = context;
+    const tp_index *index = &v->container.index;
+    if (v->next == index->frames) return false;
+    while (v->next >= index->file_frame[v->file + 1]) v->file++;
+    job->number = v->next++;
+    job->file = (uint32_t)v->file;
+    job->start = tp_index_frame_position(index, v->file, job->number);
+    job->raw_size = index->frame_raw_size[job->number];
+    return true;
+}
+
+/* A frame stored earlier has been checked there, unless its bytes are wanted again. */
+static bool skips(const verification *v, uint64_t frame)
+{
+    return !v->compares && !v->container.index.has_sha256 &&
+           tp_index_is_duplicate(&v->container.index, frame);
+}
+
+/* Compares the decoded frame with the original, as far as that goes: its size is looked at elsewhere. */
+static tp_status compare(const verification *v, tp_job *job)
+{
+    const tp_source *source = &v->against.source;
+    uint64_t left = source->size > job->start ? source->size - job->start : 0;
+    size_t size = left < job->raw_size ? (size_t)left : job->raw_size;
+    if (size == 0) return TP_OK;
+    tp_status status = source->read(source->context, job->other, size, job->start, &job->error);
+    if (status != TP_OK || memcmp(job->raw, job->other, size) == 0) return status;
+    size_t at = 0;
+    while (job->raw[at] == job->other[at]) at++;
+    return tp_error_set_at(&job->error, TP_MISMATCH, job->start + at, "differs from %s at byte %llu",
+                           source->name, (unsigned long long)(job->start + at));
+}
+
+static tp_status do_job(void *context, tp_encoder *encoder, tp_decoder *decoder, tp_job *job)
+{
+    const verification *v = context;
+    (void)encoder;
+    if (skips(v, job->number)) return TP_OK;
+    tp_status status =
+        tp_container_decode_frame(&v->container, job->number, decoder, job->stored, job->raw, &job->error);
+    return status == TP_OK && v->compares ? compare(v, job) : status;
+}
+
+static bool is_about_data(tp_status status)
+{
+    return status == TP_CORRUPT || status == TP_TRUNCATED || status == TP_UNSUPPORTED ||
+           status == TP_MISMATCH;
+}
+
+/* Ends the SHA-256 of the files before `file` and begins those after, up to it. */
+static tp_status sha256_to(verification *v, uint64_t file, tp_error *error)
+{
+    const tp_index *index = &v->container.index;
+    uint8_t digest[32];
+    for (; v->sha256_file < file; v->sha256_file++) {
+        if (EVP_DigestFinal_ex(v->sha256, digest, NULL) != 1 ||
+            EVP_DigestInit_ex(v->sha256, EVP_sha256(), NULL) != 1)
+            return tp_error_memory(error);
+        bool checked = v->sha256_known && index->file_kind[v->sha256_file] == 0;
+        v->sha256_known = true;
+        if (!checked || memcmp(digest, index->file_sha256 + 32 * v->sha256_file, 32) == 0) continue;
+        v->damaged = true;
+        say_file(v, v->sha256_file, "its SHA-256 differs");
+    }
+    return TP_OK;
+}
+
+static tp_status finish_job(void *context, tp_job *job, tp_error *error)
+{
+    verification *v = context;
+    tp_status status = TP_OK;
+    if (job->status != TP_OK && !is_about_data(job->status)) {
+        if (error) *error = job->error;
+        return job->status;
+    }
+    if (job->status != TP_OK) {
+        /* The line names the container itself. */
+        size_t prefix = strlen(v->input.name);
+        const char *reason = job->error.message;
+        if (strncmp(reason, v->input.name, prefix) == 0 && strncmp(reason + prefix, ": ", 2) == 0)
+            reason += prefix + 2;
+        status = add_fault(v, job->number, job->status, reason, error);
+    } else if (skips(v, job->number)) {
+        uint64_t first = tp_index_first(&v->container.index, job->number);
+        size_t f = fault_from(v, first);
+        if (f < v->fault_count && v->faults[f].frame == first)
+            status = add_fault(v, job->number, v->faults[f].status, v->faults[f].reason, error);
+    }
+    if (status == TP_OK && v->sha256) {
+        status = sha256_to(v, job->file, error);
+        if (job->status != TP_OK && job->status != TP_MISMATCH)
+            v->sha256_known = false;
+        else if (status == TP_OK && EVP_DigestUpdate(v->sha256, job->raw, job->raw_size) != 1)
+            status = tp_error_memory(error);
+    }
+    v->progress.done += job->raw_size;
+    return status;
+}
+
+static tp_status check_frames(verification *v, tp_error *error)
+{
+    const tp_index *index = &v->container.index;
+    v->progress.total = index->frame_start[index->frames];
+    if (index->has_sha256) {
+        v->sha256 = EVP_MD_CTX_new();
+        v->sha256_known = true;
+        if (!v->sha256 || EVP_DigestInit_ex(v->sha256, EVP_sha256(), NULL) != 1)
+            return tp_error_memory(error);
+    }
+    tp_pipeline pipeline = {
+        .context = v,
+        .next = next_job,
+        .work = do_job,
+        .finish = finish_job,
+        .decodes = true,
+        .needs_other = v->compares,
+        .threads = tp_pipeline_threads(v->options.threads, index->frames),
+        .progress = &v->progress,
+    };
+    tp_status status = tp_pipeline_run(&pipeline, error);
+    if (status == TP_OK && v->sha256) status = sha256_to(v, index->files, error);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ reporting */
+
+/*
+ * One line for each tensor with a faulty frame. `marks`: how many more such tensors begin than end at each
+ * fault, from which it follows afterwards which faults no tensor has named; tensors may overlap at will.
+ */
+static void report_tensors(verification *v, uint64_t file, int64_t *marks)
+{
+    const tp_index *index = &v->container.index;
+    for (uint64_t t = index->file_tensor[file]; t < index->file_tensor[file + 1]; t++) {
+        uint64_t start = index->tensor_offset[t], size = index->file_size[file],
+                 length = index->tensor_nbytes[t];
+        if (start >= size || length == 0) continue;
+        if (length > size - start) length = size - start; /* truncated */
+        size_t first = fault_from(v, tp_index_frame_at(index, file, start));
+        size_t end = fault_from(v, tp_index_frame_at(index, file, start + length - 1) + 1);
+        if (first == end) continue;
+        char shown[SHOWN_NAME];
+        tp_text name = tp_index_name(index, t);
+        marks[first]++;
+        marks[end]--;
+        v->tensors_named++;
+        say(v, "%s: tensor '%s': %s", v->input.name,
+            tp_text_escape(name.data, name.size, shown, sizeof shown), fault_reason(&v->faults[first]));
+    }
+}
+
+static tp_status report_faults(verification *v, tp_error *error)
+{
+    const tp_index *index = &v->container.index;
+    if (v->fault_count == 0) return TP_OK;
+    int64_t *marks = calloc(v->fault_count + 1, sizeof *marks);
+    if (!marks) return tp_error_memory(error);
+    for (uint64_t file = 0; file < index->files; file++) report_tensors(v, file, marks);
+    int64_t open = 0;
+    for (size_t i = 0; i < v->fault_count; i++) {
+        open += marks[i];
+        v->faults[i].in_tensor = open > 0;
+    }
+    free(marks);
+    for (uint64_t file = 0; file < index->files; file++) {
+        size_t f = fault_from(v, index->file_frame[file]);
+        while (f < v->fault_count && v->faults[f].in_tensor &&
+               v->faults[f].frame < index->file_frame[file + 1])
+            f++;
+        if (f < v->fault_count && v->faults[f].frame < index->file_frame[file + 1])
+            say_file(v, file, fault_reason(&v->faults[f]));
+    }
+    return TP_OK;
+}
+
+static void compare_sizes(verification *v)
+{
+    uint64_t size = v->container.index.file_size[0], other = v->against.source.size;
+    char reason[TP_SHOWN_PATH + 128];
+    if (size == other) return;
+    v->differs = true;
+    snprintf(reason, sizeof reason, "has %llu bytes, %s has %llu", (unsigned long long)size,
+             v->against.name, (unsigned long long)other);
+    say_file(v, 0, reason);
+}
+
+static tp_status verdict(const verification *v, tp_error *error)
+{
+    const tp_index *index = &v->container.index;
+    if (v->damaged && v->tensors_named > 0)
+        return tp_error_set(error, TP_CORRUPT, "%s: damaged: %llu of %llu tensors", v->input.name,
+                            (unsigned long long)v->tensors_named, (unsigned long long)index->tensors);
+    if (v->damaged) return tp_error_set(error, TP_CORRUPT, "%s: damaged", v->input.name);
+    if (v->unsupported)
+        return tp_error_set(error, TP_UNSUPPORTED, "%s: holds frames that this version cannot decode",
+                            v->input.name);
+    if (v->differs)
+        return tp_error_set(error, TP_MISMATCH, "%s: intact, but differs from %s", v->input.name,
+                            v->against.name);
+    return TP_OK;
+}
+
+static tp_status verify(verification *v, const char *in_path, int in_fd, const char *against,
+                        tp_error *error)
+{
+    tp_status status = tp_input_open(&v->input, in_path, in_fd, true, &v->progress, error);
+    if (status == TP_OK) status = tp_container_open(&v->container, &v->input.source, error);
+    if (status != TP_OK) return status;
+    if (against) {
+        if (v->container.index.folder)
+            return tp_error_set(error, TP_UNSUPPORTED,
+                                "%s: holds a folder, which cannot be compared by this version",
+                                v->input.name);
+        status = tp_input_open(&v->against, against, -1, false, &v->progress, error);
+        if (status != TP_OK) return status;
+        v->compares = true;
+    }
+    status = check_frames(v, error);
+    if (status == TP_OK) status = report_faults(v, error);
+    if (status == TP_OK && v->compares) compare_sizes(v);
+    if (status == TP_OK && v->compares) status = tp_input_unchanged(&v->against, error);
+    if (status == TP_OK) status = tp_progress_tick(&v->progress, true, error);
+    return status == TP_OK ? verdict(v, error) : status;
+}
+
+tp_status tp_verify_file(const char *in_path, int in_fd, const char *against, const tp_options *options,
+                         tp_report *report, tp_error *error)
+{
+    verification *v = calloc(1, sizeof *v);
+    if (!v) return tp_error_memory(error);
+    if (options)
+        v->options = *options;
+    else
+        tp_options_init(&v->options);
+    tp_progress_init(&v->progress, &v->options);
+    v->input.fd = v->against.fd = -1;
+    tp_status status = verify(v, in_path, in_fd, against, error);
+    const tp_index *index = &v->container.index;
+    if (report && status == TP_OK)
+        *report = (tp_report){.files = index->files,
+                              .tensors = index->tensors,
+                              .frames = index->frames,
+                              .duplicate_frames = index->frames - index->stored_count,
+                              .raw_bytes = v->progress.total,
+                              .stored_bytes = v->input.source.size};
+    for (size_t i = 0; i < v->fault_count; i++) free(v->faults[i].reason);
+    free(v->faults);
+    EVP_MD_CTX_free(v->sha256);
+    tp_container_close(&v->container);
+    tp_input_close(&v->against);
+    tp_input_close(&v->input);
+    free(v);
+    return status;
+}

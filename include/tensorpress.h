@@ -1,0 +1,375 @@
+/*
+ * tensorpress: lossless, format-aware compression of model checkpoints.
+ *
+ * Three levels, each usable alone:
+ *   codec       buffers: tp_encoder, tp_decoder            (frames of at most 4 MiB)
+ *   container   files:   tp_reader                         (list, read tensors and slices, verify)
+ *   conversion  files:   tp_compress_file, tp_decompress_file, tp_verify_file
+ *
+ * Every function that can fail returns a tp_status and, where it takes a `tp_error *`, fills it (it may be
+ * NULL). Nothing here prints, exits or changes global state. Handles may be used by one thread at a time,
+ * except tp_reader, whose reading functions may be called from many threads at once.
+ * The format of containers and frames is specified in docs/format.md.
+ */
+#ifndef TENSORPRESS_H
+#define TENSORPRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The library is built with hidden symbols; these are the visible ones. */
+#pragma GCC visibility push(default)
+
+#define TP_VERSION_MAJOR 0
+#define TP_VERSION_MINOR 1
+#define TP_VERSION_PATCH 0
+/* The container version that this library writes and reads (docs/format.md section 2). */
+#define TP_FORMAT_MAJOR 0
+#define TP_FORMAT_MINOR 1
+/* Changes with every incompatible change of this header. */
+#define TP_ABI_VERSION 1
+
+/* "0.1.0" of the library that is linked, and its TP_ABI_VERSION. */
+const char *tp_version(void);
+int tp_abi_version(void);
+
+/* ------------------------------------------------------------------------------------------ status */
+
+/* X(name, exit status of the command line, message) */
+#define TP_STATUS_LIST(X)                                                                              \
+    X(TP_OK, 0, "ok")                                                                                  \
+    X(TP_CORRUPT, 1, "the data is damaged")                                                            \
+    X(TP_TRUNCATED, 1, "the data ends too early")                                                      \
+    X(TP_NOT_CONTAINER, 1, "not a tensorpress container")                                              \
+    X(TP_MISMATCH, 1, "the data differs")                                                              \
+    X(TP_INVALID_ARGUMENT, 2, "invalid argument")                                                      \
+    X(TP_EXISTS, 2, "the output exists already")                                                       \
+    X(TP_NOT_FOUND, 2, "no such entry")                                                                \
+    X(TP_BUFFER_TOO_SMALL, 2, "the buffer is too small")                                               \
+    X(TP_IO, 3, "input/output error")                                                                  \
+    X(TP_NO_MEMORY, 3, "out of memory")                                                                \
+    X(TP_NO_SPACE, 3, "no space left")                                                                 \
+    X(TP_LIMIT, 3, "a limit is exceeded")                                                              \
+    X(TP_UNSUPPORTED, 4, "not supported here")                                                         \
+    X(TP_NEWER_VERSION, 4, "made by a newer version")                                                  \
+    X(TP_CANCELLED, 130, "cancelled")
+
+#define TP_STATUS_ENUM(name, code, text) name,
+typedef enum tp_status { TP_STATUS_LIST(TP_STATUS_ENUM) TP_STATUS_COUNT } tp_status;
+#undef TP_STATUS_ENUM
+
+/* The message and the exit status of the command line for a status; never NULL. */
+const char *tp_status_message(tp_status status);
+int tp_status_exit_code(tp_status status);
+
+/* What went wrong. `message` is one line for people: path, place and reason, without "tensorpress:". */
+typedef struct tp_error {
+    tp_status status;
+    int sys_errno;   /* errno of the failed call, or 0 */
+    bool has_offset; /* `offset` is meaningful */
+    uint64_t offset; /* byte offset in the file concerned */
+    char message[1024];
+} tp_error;
+
+/*
+ * Fills *error (NULL: nothing) and returns status, so that a check reads `return tp_error_set(...)`. For code
+ * that implements callbacks of this header. The second form also gives the byte offset concerned.
+ */
+tp_status tp_error_set(tp_error *error, tp_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+tp_status tp_error_set_at(tp_error *error, tp_status status, uint64_t offset, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* ------------------------------------------------------------------------------------- dtype classes */
+
+/* How the bits of an element lie; all that the codec knows of a dtype. X(name, value, text) */
+#define TP_CLASS_LIST(X)                                                                               \
+    X(TP_CLASS_BYTES, 0, "bytes")                                                                      \
+    X(TP_CLASS_BF16, 1, "bf16")                                                                        \
+    X(TP_CLASS_F16, 2, "f16")                                                                          \
+    X(TP_CLASS_F32, 3, "f32")                                                                          \
+    X(TP_CLASS_F64, 4, "f64")                                                                          \
+    X(TP_CLASS_E4M3, 5, "e4m3")                                                                        \
+    X(TP_CLASS_E5M2, 6, "e5m2")                                                                        \
+    X(TP_CLASS_I8, 7, "i8")                                                                            \
+    X(TP_CLASS_I16, 8, "i16")                                                                          \
+    X(TP_CLASS_I32, 9, "i32")                                                                          \
+    X(TP_CLASS_I64, 10, "i64")
+
+#define TP_CLASS_ENUM(name, value, text) name = value,
+typedef enum tp_class { TP_CLASS_LIST(TP_CLASS_ENUM) TP_CLASS_COUNT } tp_class;
+#undef TP_CLASS_ENUM
+
+const char *tp_class_name(tp_class c);   /* "bf16", ...; "unknown" if out of range */
+size_t tp_class_element_size(tp_class c); /* bytes; 1 for bytes */
+
+/* -------------------------------------------------------------------------------------- codec level */
+
+typedef enum tp_level { TP_LEVEL_FAST, TP_LEVEL_DEFAULT, TP_LEVEL_MAX } tp_level;
+
+/* What the caller asks for. A choice that does not fit the data falls back to AUTO for it. */
+typedef enum tp_codec_choice {
+    TP_CODEC_AUTO,
+    TP_CODEC_RAW,
+    TP_CODEC_LZ4,
+    TP_CODEC_BG_LZ4, /* byte planes, one LZ4 block */
+    TP_CODEC_RANS,   /* split and rANS, never LZ4 for typed data */
+    TP_CODEC_DF11
+} tp_codec_choice;
+
+/* X(name, value, text): a frame's codec (docs/format.md section 5). */
+#define TP_FRAME_CODEC_LIST(X)                                                                         \
+    X(TP_FRAME_RAW, 0, "raw")                                                                          \
+    X(TP_FRAME_LZ4, 1, "lz4")                                                                          \
+    X(TP_FRAME_SPLIT, 2, "split")                                                                      \
+    X(TP_FRAME_PLANES, 3, "planes")                                                                    \
+    X(TP_FRAME_DF11, 4, "df11")                                                                        \
+    X(TP_FRAME_GGUF, 5, "gguf")
+
+#define TP_FRAME_CODEC_ENUM(name, value, text) name = value,
+typedef enum tp_frame_codec { TP_FRAME_CODEC_LIST(TP_FRAME_CODEC_ENUM) } tp_frame_codec;
+#undef TP_FRAME_CODEC_ENUM
+
+/* What a frame does, for people, by number as stored; a tensor over several frames can be mixed. X(name, text) */
+#define TP_METHOD_LIST(X)                                                                              \
+    X(TP_METHOD_NONE, "none")                                                                          \
+    X(TP_METHOD_RAW, "raw")                                                                            \
+    X(TP_METHOD_CONSTANT, "constant")                                                                  \
+    X(TP_METHOD_LZ4, "lz4")                                                                            \
+    X(TP_METHOD_BG_LZ4, "bg-lz4")                                                                      \
+    X(TP_METHOD_RANS, "rans")                                                                          \
+    X(TP_METHOD_DF11, "df11")                                                                          \
+    X(TP_METHOD_GGUF, "gguf")                                                                          \
+    X(TP_METHOD_MIXED, "mixed")
+
+#define TP_METHOD_ENUM(name, text) name,
+typedef enum tp_method { TP_METHOD_LIST(TP_METHOD_ENUM) TP_METHOD_COUNT } tp_method;
+#undef TP_METHOD_ENUM
+const char *tp_method_name(tp_method m);
+
+#define TP_FRAME_MAX_RAW ((size_t)4 << 20) /* bytes that one frame may hold */
+
+typedef struct tp_encoder tp_encoder; /* workspace; reuse it, one thread at a time */
+typedef struct tp_decoder tp_decoder;
+
+/* Creates a workspace. TP_NO_MEMORY. */
+tp_status tp_encoder_create(tp_encoder **encoder);
+void tp_encoder_destroy(tp_encoder *encoder); /* NULL is fine, here and below */
+tp_status tp_decoder_create(tp_decoder **decoder);
+void tp_decoder_destroy(tp_decoder *decoder);
+
+/* Largest frame that tp_encode makes from raw_size bytes: 128 + raw_size rounded up to 128. */
+size_t tp_encode_bound(size_t raw_size);
+
+/*
+ * Encodes raw_size bytes (1 .. TP_FRAME_MAX_RAW) of class cls into one frame at dst. A raw_size that is not
+ * a multiple of the element size is coded as bytes. *size receives the frame's size.
+ * TP_INVALID_ARGUMENT, TP_BUFFER_TOO_SMALL (capacity below tp_encode_bound(raw_size)).
+ */
+tp_status tp_encode(tp_encoder *encoder, tp_class cls, tp_level level, tp_codec_choice choice,
+                    const void *raw, size_t raw_size, void *dst, size_t capacity, size_t *size);
+
+/* A frame's header fields, believed only after its checks have passed. */
+typedef struct tp_frame_info {
+    tp_frame_codec codec;
+    tp_method method;
+    tp_class cls;
+    uint32_t raw_size;
+    uint32_t stored_size;
+    uint8_t symbol_bits;         /* s */
+    uint8_t elements_per_symbol; /* c */
+    bool low_coded, joined;
+    uint64_t stored_hash[2]; /* low half first */
+    uint64_t raw_hash[2];
+} tp_frame_info;
+
+/*
+ * Checks a whole frame (hash over its bytes, then structure) and reports its fields.
+ * TP_CORRUPT, TP_TRUNCATED, TP_UNSUPPORTED (codec unknown).
+ */
+tp_status tp_frame_check(const void *frame, size_t size, tp_frame_info *info, tp_error *error);
+
+/*
+ * Decodes one frame, with every check. capacity must be at least its raw size. Nothing is read beyond
+ * frame + size. On an error the contents of dst are unspecified and must not be used.
+ * TP_CORRUPT, TP_TRUNCATED, TP_UNSUPPORTED, TP_BUFFER_TOO_SMALL.
+ */
+tp_status tp_decode(tp_decoder *decoder, const void *frame, size_t size, void *dst, size_t capacity,
+                    size_t *raw_size, tp_error *error);
+
+/*
+ * Names of the CPU kernels built in, portable first, best last, NULL at the end; whether this CPU has one;
+ * the one in use; and forcing one for everything made afterwards (encoders, decoders, readers, conversions) in
+ * this process (NULL: the best; meant for tests and measurements). TP_NOT_FOUND, TP_UNSUPPORTED.
+ */
+const char *const *tp_kernel_names(void);
+bool tp_kernel_available(const char *name);
+const char *tp_kernel_active(void);
+tp_status tp_kernel_force(const char *name);
+/* Encodes and decodes built-in patterns with one kernel and compares with the portable one. */
+tp_status tp_kernel_self_test(const char *name, tp_error *error);
+
+/* ---------------------------------------------------------------------------------- container level */
+
+typedef enum tp_format {
+    TP_FORMAT_BYTES = 0,
+    TP_FORMAT_SAFETENSORS = 1,
+    TP_FORMAT_GGUF = 2,
+    TP_FORMAT_TPRESS = 255 /* only of a reader: the file opened is a container */
+} tp_format;
+
+const char *tp_format_name(tp_format f); /* "bytes", "safetensors", "gguf", "tpress" */
+
+
+typedef struct tp_reader tp_reader; /* an open container or plain checkpoint */
+
+/* A byte string of the file's own: not terminated, any bytes. Valid while the reader is open. */
+typedef struct tp_text {
+    const char *data;
+    size_t size;
+} tp_text;
+
+typedef struct tp_file_info {
+    tp_text path; /* as stored; of a plain checkpoint its base name */
+    tp_format format;
+    bool is_folder;
+    uint16_t mode;
+    uint64_t size;      /* bytes, restored */
+    tp_text reason;     /* why a file that looked like a checkpoint is bytes; else empty */
+    uint64_t digest[2]; /* XXH3-128, low half first; zero for a plain checkpoint */
+    bool has_sha256;
+    uint8_t sha256[32];
+    size_t first_tensor, tensors; /* its tensors' numbers */
+    size_t first_frame, frames;   /* containers only */
+} tp_file_info;
+
+#define TP_TENSOR_OPAQUE 1    /* stored as bytes: dtype unknown, or size and dtype x shape differ */
+#define TP_TENSOR_TRUNCATED 2 /* the declared range ends beyond the file */
+
+typedef struct tp_tensor_info {
+    size_t file;
+    tp_text name;
+    tp_text dtype; /* the format's own name */
+    const uint64_t *shape;
+    size_t ndim;
+    uint64_t offset; /* from the start of its file */
+    uint64_t nbytes; /* declared */
+    uint64_t stored_nbytes; /* its share of its frames by raw bytes, rounded down; 0 for duplicates and plain files */
+    tp_method method;       /* TP_METHOD_NONE for plain files */
+    unsigned flags;
+} tp_tensor_info;
+
+typedef struct tp_frame_entry { /* a logical frame of a container */
+    uint64_t offset;            /* in the container */
+    uint32_t stored_size, raw_size;
+    tp_frame_codec codec;
+    tp_method method;
+    bool duplicate; /* stored earlier */
+    uint64_t stored_hash[2], raw_hash[2];
+} tp_frame_entry;
+
+/*
+ * Opens a container, safetensors or other file. Reads headers or the index only. A damaged container is an
+ * error; a damaged checkpoint is a file of bytes, with a reason.
+ * TP_IO, TP_NO_MEMORY, TP_CORRUPT, TP_TRUNCATED, TP_NEWER_VERSION.
+ */
+tp_status tp_open(const char *path, tp_reader **reader, tp_error *error);
+/* The same for an open descriptor, which stays the caller's; `name` serves messages and format names. */
+tp_status tp_open_fd(int fd, const char *name, tp_reader **reader, tp_error *error);
+void tp_close(tp_reader *reader);
+
+tp_format tp_reader_format(const tp_reader *reader);
+bool tp_reader_is_folder(const tp_reader *reader); /* the container holds a folder */
+uint64_t tp_reader_size(const tp_reader *reader);  /* bytes of the file opened */
+uint64_t tp_reader_original_size(const tp_reader *reader); /* bytes restored, all files */
+void tp_reader_format_version(const tp_reader *reader, unsigned *major, unsigned *minor); /* containers */
+size_t tp_reader_files(const tp_reader *reader);
+size_t tp_reader_tensors(const tp_reader *reader);
+size_t tp_reader_frames(const tp_reader *reader); /* containers; else 0 */
+
+/* TP_INVALID_ARGUMENT if the number is out of range. */
+tp_status tp_reader_file(const tp_reader *reader, size_t file, tp_file_info *info);
+tp_status tp_reader_tensor(const tp_reader *reader, size_t tensor, tp_tensor_info *info);
+tp_status tp_reader_frame(const tp_reader *reader, size_t frame, tp_frame_entry *entry);
+
+/* The first tensor of this name (in file `file`, or in any for SIZE_MAX). TP_NOT_FOUND. */
+tp_status tp_reader_find(const tp_reader *reader, size_t file, const char *name, size_t name_size,
+                         size_t *tensor);
+
+/*
+ * Reads size bytes at `offset` of restored file `file` into dst; only the frames concerned are read and
+ * decoded, with every check. TP_INVALID_ARGUMENT (beyond the file's end), TP_IO, TP_CORRUPT, ...
+ */
+tp_status tp_pread(tp_reader *reader, size_t file, void *dst, size_t size, uint64_t offset,
+                   tp_error *error);
+/* A whole tensor: capacity at least nbytes. TP_TRUNCATED for a truncated one. */
+tp_status tp_read_tensor(tp_reader *reader, size_t tensor, void *dst, size_t capacity, tp_error *error);
+/*
+ * Rows first .. last - 1 of the slowest dimension (safetensors: the first, GGUF: the last). *size receives
+ * the bytes; with dst NULL only that. TP_INVALID_ARGUMENT: out of range, no dimension, rows not whole bytes.
+ */
+tp_status tp_read_rows(tp_reader *reader, size_t tensor, uint64_t first, uint64_t last, void *dst,
+                       size_t capacity, size_t *size, tp_error *error);
+
+/* --------------------------------------------------------------------------------- conversion level */
+
+/* Progress: called from the calling thread about ten times a second and at the end. false cancels. */
+typedef bool (*tp_progress_fn)(void *context, uint64_t done, uint64_t total);
+/* One line for people about something stored differently than expected. */
+typedef void (*tp_warning_fn)(void *context, const char *line);
+
+typedef struct tp_options {
+    tp_level level;         /* compress */
+    tp_codec_choice codec;  /* compress */
+    unsigned threads;       /* 0: as many as the process may use */
+    bool force;             /* replace an existing output */
+    bool sha256;            /* compress: store SHA-256 too */
+    bool verify;            /* compress: decode every frame in memory and compare */
+    bool dry_run;           /* compress: report sizes, write nothing; out_path may be NULL */
+    uint64_t max_output;    /* decompress: largest restored size, 0: no limit */
+    tp_progress_fn progress;
+    void *progress_context;
+    tp_warning_fn warning;
+    void *warning_context;
+} tp_options;
+
+/* All defaults. */
+void tp_options_init(tp_options *options);
+
+typedef struct tp_report {
+    uint64_t files, tensors, frames, duplicate_frames;
+    uint64_t raw_bytes;    /* restored */
+    uint64_t stored_bytes; /* the container */
+} tp_report;
+
+/*
+ * Converts the file in_path into a container at out_path. The output appears whole or not at all.
+ * In place of a path a descriptor may be given: in_fd >= 0 (then in_path is its name in messages and in the
+ * container) and out_fd >= 0 (written in order, not synced; then out_path is its name in messages).
+ * options and report may be NULL.
+ */
+tp_status tp_compress_file(const char *in_path, int in_fd, const char *out_path, int out_fd,
+                           const tp_options *options, tp_report *report, tp_error *error);
+
+/* Restores the file of a single-file container; the same conventions. */
+tp_status tp_decompress_file(const char *in_path, int in_fd, const char *out_path, int out_fd,
+                             const tp_options *options, tp_report *report, tp_error *error);
+
+/*
+ * Decodes everything and checks every hash; with `against` compares with that file byte for byte. Goes on
+ * after damage: each damaged or differing tensor (or file without tensors) is a line to options->warning.
+ */
+tp_status tp_verify_file(const char *in_path, int in_fd, const char *against, const tp_options *options,
+                         tp_report *report, tp_error *error);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+#endif

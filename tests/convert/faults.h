@@ -1,0 +1,24 @@
+/* System calls that fail on wish; the linker puts these before libc's (see CMakeLists.txt). */
+#ifndef TP_TESTS_CONVERT_FAULTS_H
+#define TP_TESTS_CONVERT_FAULTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct faults {
+    bool no_tmpfile;    /* the file system has no unnamed files */
+    bool no_noreplace;  /* nor a rename that replaces nothing */
+    bool no_link;       /* nor links */
+    int fsync_errno;    /* of files (not folders), if not 0 */
+    bool short_io;      /* reads and writes are interrupted, or move a few bytes only */
+    int64_t write_room; /* bytes until writing fails with ENOSPC, -1: no end */
+    int64_t read_end;   /* a file seems to end here, -1: does not */
+    unsigned tmpfile_refused, noreplace_refused, short_calls;
+} faults;
+
+extern faults injected;
+/* No faults. */
+void faults_reset(void);
+
+#endif

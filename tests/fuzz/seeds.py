@@ -1,0 +1,198 @@
+"""Generates the seed corpora: small inputs that reach every format, codec and mode from the start.
+
+safetensors/  headers of the samples, and files of every dtype, well formed and odd
+gguf/         the samples (of large ones the beginning), and small files of every version and byte order
+container/    containers of such files at every level and codec
+frame/        the frames of those containers
+"""
+import argparse
+import hashlib
+import json
+import pathlib
+import random
+import shutil
+import struct
+import subprocess
+import tempfile
+
+BITS = {
+    "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32,
+    "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
+}
+LEVELS = ["fast", "default", "max"]
+CODECS = ["auto", "raw", "lz4", "bg-lz4", "rans"]
+
+
+def save(folder, data):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
+
+
+def safetensors(tensors, metadata=None, pad=b" ", tail=b""):
+    """tensors: (name, dtype, shape, bytes)"""
+    header, offset = {}, 0
+    if metadata is not None:
+        header["__metadata__"] = metadata
+    for name, dtype, shape, data in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + len(data)]}
+        offset += len(data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += pad * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + b"".join(data for *_, data in tensors) + tail
+
+
+def weights(rng, dtype, count):
+    """Values as trained weights have them, in the bits of a dtype."""
+    values = [rng.gauss(0, 0.02) for _ in range(count)]
+    if dtype == "F64":
+        return struct.pack(f"<{count}d", *values)
+    if dtype == "F16":
+        return struct.pack(f"<{count}e", *values)
+    single = struct.pack(f"<{count}f", *values)
+    if dtype in ("F32", "C64"):
+        return single
+    if dtype == "BF16":
+        return b"".join(single[i + 2:i + 4] for i in range(0, len(single), 4))
+    # 8-bit floats and integers of every width: small values, both signs.
+    size = max(1, BITS[dtype] // 8)
+    if dtype.startswith("F8") or dtype in ("I8", "U8", "BOOL"):
+        top = [single[i + 2:i + 4] for i in range(0, len(single), 4)]
+        return bytes((word[1] & 0x80) | ((word[1] << 4 | word[0] >> 4) & 0x7F) for word in top)
+    return b"".join(int(value * 5000).to_bytes(size, "little", signed=True) if not dtype.startswith("U")
+                    else abs(int(value * 5000)).to_bytes(size, "little") for value in values)
+
+
+def odd_headers():
+    """Headers by hand: what the format forbids, and what it allows and nobody expects."""
+    def raw(text, data=b"", length=None):
+        text = text if isinstance(text, bytes) else text.encode()
+        return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+    entry = '"%s":{"dtype":"F32","shape":[%s],"data_offsets":[%d,%d]}'
+    yield b""
+    yield b"\x02"
+    yield raw("{}")
+    yield raw("{}", length=1 << 40)
+    yield raw("{}", length=100_000_001)
+    yield raw("[]")
+    yield raw("   {}   ")
+    yield raw(b"{}\0\0\0\0\0\0")
+    yield raw('{"__metadata__":null}')
+    yield raw('{"__metadata__":{"a":"b"},' + entry % ("x", "2", 0, 8) + "}", bytes(8))
+    yield raw("{" + entry % ("x", "2", 0, 8) + "}", bytes(8) + b"tail")
+    yield raw("{" + entry % ("x", "2", 4, 12) + "}", bytes(12))
+    yield raw("{" + entry % ("x", "2", 0, 8) + "}", bytes(5))
+    yield raw("{" + entry % ("x", "2", 0, 8) + "," + entry % ("y", "2", 4, 12) + "}", bytes(12))
+    yield raw("{" + entry % ("x", "2", 0, 8) + "," + entry % ("y", "2", 0, 8) + "}", bytes(8))
+    yield raw("{" + entry % ("x", "2", 0, 8) + "," + entry % ("x", "1", 8, 12) + "}", bytes(12))
+    yield raw("{" + entry % ("x", "9223372036854775808,4", 0, 8) + "}", bytes(8))
+    yield raw("{" + entry % ("x", "0,9223372036854775808,4", 0, 0) + "}")
+    yield raw("{" + entry % ("\\u0000\\ud83d\\ude00\\n\\\"", "", 0, 4) + "}", bytes(4))
+    yield raw(b'{"\xff\xfe":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}', bytes(4))
+    yield raw('{"x":{"dtype":"FUTURE","shape":[1],"data_offsets":[0,4],"more":{"a":[1,2,{"b":null}]}}}', bytes(4))
+    yield raw('{"x":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4e0]}}', bytes(4))
+    yield raw('{"x":{"dtype":"F32","shape":[-1],"data_offsets":[4,0]}}', bytes(4))
+    yield raw('{"x":' + "[" * 200 + "]" * 200 + "}")
+    yield raw('{"x":{"dtype":"F32","shape":[' + ",".join(["1"] * 500) + '],"data_offsets":[0,4]}}', bytes(4))
+
+
+def small_ggufs():
+    """A key, an array and two tensors, in each version and byte order; also cut short, and with absurd counts."""
+    for version in (1, 2, 3):
+        for order in "<>":
+            word = order + ("I" if version == 1 else "Q")  # counts and lengths
+
+            def text(value):
+                return struct.pack(word, len(value)) + value
+
+            def kind(number):
+                return struct.pack(order + "I", number)
+
+            def build(tensors=2, length=2):
+                return (b"GGUF" + kind(version) + struct.pack(word, tensors) + struct.pack(word, 3)
+                        + text(b"general.alignment") + kind(4) + struct.pack(order + "I", 32)
+                        + text(b"name") + kind(8) + text(b"seed")
+                        + text(b"list") + kind(9) + kind(5) + struct.pack(word, length) + struct.pack(order + "2i", 1, -1)
+                        + text(b"a") + kind(1) + struct.pack(word, 4) + kind(0) + struct.pack(order + "Q", 0)
+                        + text(b"b") + kind(2) + struct.pack(word, 32) + struct.pack(word, 1) + kind(8)
+                        + struct.pack(order + "Q", 32))
+
+            header = build()
+            whole = header + bytes(-len(header) % 32) + bytes(64 + 34)
+            yield whole
+            yield whole[:-5]
+            yield whole[:len(header) - 3]
+            yield build(tensors=0xFFFFFFFF)
+            yield build(length=0xFFFFFFFF)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tensorpress", type=pathlib.Path, required=True)
+    parser.add_argument("--samples", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    rng = random.Random(1)
+    shutil.rmtree(arguments.out, ignore_errors=True)
+
+    for data in odd_headers():
+        save(arguments.out / "safetensors", data)
+    for path in sorted(arguments.samples.rglob("*")):
+        if path.suffix == ".safetensors":
+            data = path.read_bytes()
+            length = struct.unpack("<Q", data[:8])[0]
+            save(arguments.out / "safetensors", data[:8 + length + 4096])
+        elif path.suffix == ".gguf":
+            save(arguments.out / "gguf", path.read_bytes()[:20000])
+    for data in small_ggufs():
+        save(arguments.out / "gguf", data)
+
+    inputs = []
+    for dtype, bits in BITS.items():
+        count = 4096 if bits < 16 else 2048
+        data = weights(rng, dtype, count) if bits >= 8 else rng.randbytes(count * bits // 8)
+        unit = count if dtype != "C64" else count // 2
+        inputs.append(safetensors([("weight", dtype, [unit], data)]))
+        save(arguments.out / "safetensors", safetensors([("weight", dtype, [8], bytes(bits))], {"format": "pt"}))
+    zeros = bytes(8192)
+    upcast = b"".join(b"\0\0" + rng.randbytes(2) for _ in range(2048))
+    inputs.append(safetensors([("zeros", "BF16", [4096], zeros), ("upcast", "F32", [2048], upcast)], {}, tail=b"end"))
+    inputs.append(safetensors([(f"layer.{i}", "F16", [1], struct.pack("<e", i)) for i in range(40)]))
+    # Skewed low bytes (wide streams), rare exponents (exceptions), repeats (lz4 in a split frame), small integers.
+    skewed = b"".join(bytes([abs(int(rng.gauss(0, 9))), rng.randrange(256)]) + rng.randbytes(1) + b"\x3c"
+                      for _ in range(4096))
+    rare = b"".join(struct.pack("<H", rng.randrange(65536) if rng.random() < 0.01 else 0x3C00 + rng.randrange(256))
+                    for _ in range(4096))
+    small = bytes(int(rng.gauss(0, 12)) & 0xFF for _ in range(8192))
+    inputs += [safetensors([("x", dtype, [len(data) // (BITS[dtype] // 8)], data)]) for dtype, data in
+               [("F32", skewed), ("BF16", rare), ("BF16", rng.randbytes(512) * 16), ("I8", small)]]
+    # Pairs need more elements than the others before they pay.
+    inputs.append(safetensors([("big", "BF16", [65536], weights(rng, "BF16", 65536))]))
+    inputs.append(b"no checkpoint at all, " * 40)
+    inputs.append(b"")
+    for data in inputs:
+        if len(data) < 20000:
+            save(arguments.out / "safetensors", data)
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, container = pathlib.Path(folder) / "x.safetensors", pathlib.Path(folder) / "x.tpress"
+        for data in inputs:
+            source.write_bytes(data)
+            for level, codec in [(level, "auto") for level in LEVELS] + [("default", codec) for codec in CODECS[1:]]:
+                subprocess.run([arguments.tensorpress, "compress", "-f", "-q", "-j1", "--level", level,
+                                "--codec", codec, source, "-o", container], check=True)
+                packed = container.read_bytes()
+                save(arguments.out / "container", packed)
+                index = struct.unpack_from("<Q", packed, len(packed) - 128)[0]
+                at = 128
+                while at < index:
+                    size = struct.unpack_from("<I", packed, at + 20)[0]
+                    save(arguments.out / "frame", packed[at:at + size])
+                    at += size
+    for folder in sorted(arguments.out.iterdir()):
+        files = list(folder.iterdir())
+        print(f"{folder.name}: {len(files)} seeds, {sum(path.stat().st_size for path in files)} bytes")
+
+
+main()
