@@ -276,6 +276,8 @@ static tp_status check_files(parser *p)
                 return BAD(p, "%s: index: file %llu: a folder in a container of one file", p->name, number);
             if (x->file_frames[i] != 0 || x->file_tensors[i] != 0)
                 return BAD(p, "%s: index: file %llu: a folder with frames or tensors", p->name, number);
+            if (x->file_format[i] != 0 || x->file_reason_len[i] != 0)
+                return BAD(p, "%s: index: file %llu: a folder with a format or a reason", p->name, number);
             if (x->has_sha256 && !all_zero(x->file_sha256 + 32 * i, 32))
                 return BAD(p, "%s: index: file %llu: a folder with a SHA-256", p->name, number);
         }

@@ -286,6 +286,25 @@ static int measure(struct worker *workers, size_t stored_count, double seconds, 
     return worker_errors(workers, "measuring");
 }
 
+/* Encoders and decoders keep the kernel that was in use when they were made. NULL: the best. */
+static int use_kernel(struct worker *workers, const char *kernel)
+{
+    tp_status status = tp_kernel_force(kernel);
+    if (status != TP_OK)
+        return fail(tp_status_exit_code(status), "kernel %s: %s", kernel ? kernel : "",
+                    tp_status_message(status));
+    for (unsigned i = 0; i < workers[0].work->threads; i++) {
+        tp_encoder_destroy(workers[i].encoder);
+        tp_decoder_destroy(workers[i].decoder);
+        workers[i].encoder = NULL;
+        workers[i].decoder = NULL;
+        if (tp_encoder_create(&workers[i].encoder) != TP_OK ||
+            tp_decoder_create(&workers[i].decoder) != TP_OK)
+            return fail(EXIT_SYSTEM, "out of memory");
+    }
+    return EXIT_OK;
+}
+
 static bool takes_part(const char *kernel, const struct options *options)
 {
     return tp_kernel_available(kernel) && (!options->kernel || strcmp(options->kernel, kernel) == 0);
@@ -298,13 +317,12 @@ static int measure_codec(struct worker *workers, struct result *result, const st
     /* Of synthetic data a frame for each thread is as good as all; of a file everything counts. */
     size_t stored_count = options->argument_count > 0 ? work->frames : work->threads;
     if (stored_count > work->frames) stored_count = work->frames;
-    (void)tp_kernel_force(options->kernel); /* NULL: the best */
-    int status = store(workers, stored_count, result);
+    int status = use_kernel(workers, options->kernel);
+    if (status == EXIT_OK) status = store(workers, stored_count, result);
     for (const char *const *name = tp_kernel_names(); status == EXIT_OK && *name; name++) {
         if (!takes_part(*name, options)) continue;
-        tp_status forced = tp_kernel_force(*name);
-        if (forced != TP_OK)
-            return fail(tp_status_exit_code(forced), "kernel %s: %s", *name, tp_status_message(forced));
+        status = use_kernel(workers, *name);
+        if (status != EXIT_OK) break;
         result->kernel = *name;
         status = measure(workers, stored_count, seconds, result);
         if (status == EXIT_OK) put_result(report, result);
@@ -513,9 +531,6 @@ static int with_workers(struct sample *samples, size_t count, const struct optio
     for (unsigned i = 0; status == EXIT_OK && i < threads; i++) {
         workers[i].work = work;
         workers[i].number = i;
-        if (tp_encoder_create(&workers[i].encoder) != TP_OK ||
-            tp_decoder_create(&workers[i].decoder) != TP_OK)
-            status = fail(EXIT_SYSTEM, "out of memory");
     }
     for (; status == EXIT_OK && started < threads; started++)
         if (pthread_create(&workers[started].thread, NULL, worker_main, &workers[started]) != 0)
