@@ -67,6 +67,7 @@ tp_install_test_tools() {
     tp_missing=()
     tp_need_header cmocka libcmocka-dev
     tp_need_command clang clang
+    tp_need_command llvm-symbolizer llvm # without it the sanitizers' reports name no function
     tp_need_command python3 python3
     tp_apt_install "${tp_missing[@]+"${tp_missing[@]}"}"
     # Which package holds the sanitizers' and libFuzzer's run time differs between releases, and so does

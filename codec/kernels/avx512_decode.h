@@ -335,39 +335,45 @@ typedef void merge_function(const group *in);
 #define MERGE(T, R, low, c, rotated, entries)                                                                          \
     static void merge_##T##_##R##_##low##_##c##_##rotated##_##entries(const group *in)                                 \
     {                                                                                                                  \
-        merge_template(in, T, R, low, c, rotated, entries);                                                            \
+        merge_template(in, T, R, low, c, rotated, c == 2 ? 128 : entries);                                                            \
     }
-/* T, R, low, c, rotated, table entries. With T = 8 a byte table of 64 values is one register anyway. */
-#define EACH_SHAPE(X)                                                                                                  \
-    X(16, 8, 0, 1, 1, 32)                                                                                              \
-    X(16, 7, 0, 1, 1, 32)                                                                                              \
-    X(16, 6, 0, 1, 1, 32)                                                                                              \
-    X(16, 8, 0, 1, 1, 64)                                                                                              \
-    X(16, 7, 0, 1, 1, 64)                                                                                              \
-    X(16, 6, 0, 1, 1, 64)                                                                                              \
-    X(16, 8, 0, 2, 1, 128)                                                                                             \
-    X(16, 8, 2, 1, 1, 64)                                                                                              \
-    X(16, 7, 2, 1, 1, 64)                                                                                              \
-    X(16, 6, 2, 1, 1, 64)                                                                                              \
-    X(16, 8, 2, 2, 1, 128)                                                                                             \
-    X(16, 4, 6, 1, 1, 64)                                                                                              \
-    X(16, 5, 6, 1, 1, 64)                                                                                              \
-    X(8, 1, 1, 1, 1, 64)                                                                                               \
-    X(8, 2, 1, 1, 1, 64)                                                                                               \
-    X(8, 1, 0, 1, 1, 64)                                                                                               \
-    X(8, 2, 0, 1, 1, 64)                                                                                               \
-    X(8, 3, 0, 1, 1, 64)                                                                                               \
-    X(8, 1, 0, 1, 0, 64)                                                                                               \
-    X(8, 2, 0, 1, 0, 64)
-EACH_SHAPE(MERGE)
+/* T, R, low, c, rotated: docs/format.md section 6 */
+#define EACH_SHAPE(X)                                                                                      \
+    X(16, 7, 0, 1, 1)                                                                                      \
+    X(16, 8, 0, 1, 1)                                                                                      \
+    X(16, 6, 0, 1, 1)                                                                                      \
+    X(16, 8, 0, 2, 1)                                                                                      \
+    X(8, 1, 1, 1, 1)                                                                                       \
+    X(8, 2, 1, 1, 1)                                                                                       \
+    X(16, 7, 2, 1, 1)                                                                                      \
+    X(16, 8, 2, 1, 1)                                                                                      \
+    X(16, 6, 2, 1, 1)                                                                                      \
+    X(16, 8, 2, 2, 1)                                                                                      \
+    X(16, 4, 6, 1, 1)                                                                                      \
+    X(16, 5, 6, 1, 1)                                                                                      \
+    X(8, 2, 0, 1, 1)                                                                                       \
+    X(8, 3, 0, 1, 1)                                                                                       \
+    X(8, 1, 0, 1, 1)                                                                                       \
+    X(8, 1, 0, 1, 0)                                                                                       \
+    X(8, 2, 0, 1, 0)
+/* 64 entries serve 32 as well, at no cost with T = 8 */
+#define MERGE_ANY(T, R, low, c, rotated) MERGE(T, R, low, c, rotated, 64)
+EACH_SHAPE(MERGE_ANY)
+MERGE(16, 7, 0, 1, 1, 32)
+MERGE(16, 8, 0, 1, 1, 32)
+MERGE(16, 6, 0, 1, 1, 32)
 
 /* The instance for a shape and a table of `entries`, or NULL. */
 static merge_function *merge_find(const tp_shape *shape, uint32_t entries)
 {
-#define MERGE_CASE(T_, R_, low_, c_, rotated_, entries_)                                                               \
-    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ && shape->rotated == rotated_ &&      \
-        entries <= entries_)                                                                                           \
-        return merge_##T_##_##R_##_##low_##_##c_##_##rotated_##_##entries_;
+#define MERGE_CASE(T_, R_, low_, c_, rotated_)                                                             \
+    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ && shape->rotated == rotated_) \
+        return merge_##T_##_##R_##_##low_##_##c_##_##rotated_##_64;
+    if (shape->low == 0 && shape->c == 1 && entries <= 32) {
+        if (shape->T == 16 && shape->R == 7) return merge_16_7_0_1_1_32;
+        if (shape->T == 16 && shape->R == 8) return merge_16_8_0_1_1_32;
+        if (shape->T == 16 && shape->R == 6) return merge_16_6_0_1_1_32;
+    }
     EACH_SHAPE(MERGE_CASE)
 #undef MERGE_CASE
     return NULL;

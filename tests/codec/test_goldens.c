@@ -140,13 +140,12 @@ static frame_plan small_split(tp_class cls, unsigned s, unsigned c, bool low_cod
     frame_plan p = {.codec = TP_FRAME_SPLIT, .cls = cls, .s = s, .c = c, .low_coded = low_coded, .chunk_log2 = 10,
                     .chunks = 3, .last = 501, .tables = 1, .entries = 12, .rare = 200};
     for (unsigned i = 0; i < 3; i++) {
-        p.mode[i][0] = coded;
+        p.mode[i][0] = i == 1 ? TP_MODE_CONSTANT : coded; /* the constant chunk pays for the tables */
         for (unsigned k = 0; k < class_rules[cls].low; k++) {
             static const uint8_t low[] = {TP_MODE_CONSTANT, TP_MODE_WIDE, TP_MODE_LZ4, TP_MODE_RAW};
-            p.mode[i][1 + k] = low[(i + k) % 4];
+            p.mode[i][1 + k] = i == 1 ? TP_MODE_CONSTANT : low[(i + k) % 4];
         }
     }
-    if (cls == TP_CLASS_F64) p.chunks = 2, p.last = 200, p.mode[1][0] = low_coded ? coded : TP_MODE_CONSTANT;
     return p;
 }
 
@@ -231,7 +230,6 @@ int write_goldens(const char *folder)
     write_plan(&w, "split-wide-chunk", plan);
     plan = small_split(TP_CLASS_BF16, 9, 1, false);
     plan.chunk_log2 = 11;
-    plan.chunks = 2;
     plan.last = 1500;
     plan.selector_bits = 1;
     plan.tables = 3;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,15 +105,17 @@ static bool interrupted(size_t *size)
 
 static bool no_room(size_t *size)
 {
-    if (injected.write_room < 0) return false;
-    int64_t left = __atomic_load_n(&injected.write_room, __ATOMIC_RELAXED);
-    if (left == 0) {
-        errno = ENOSPC;
-        return true;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    bool full = false;
+    pthread_mutex_lock(&lock);
+    if (injected.write_room >= 0) {
+        full = injected.write_room == 0;
+        if ((int64_t)*size > injected.write_room) *size = (size_t)injected.write_room;
+        injected.write_room -= (int64_t)*size;
     }
-    if ((int64_t)*size > left) *size = (size_t)left;
-    __atomic_sub_fetch(&injected.write_room, (int64_t)*size, __ATOMIC_RELAXED);
-    return false;
+    pthread_mutex_unlock(&lock);
+    if (full) errno = ENOSPC;
+    return full;
 }
 
 ssize_t __wrap_write(int fd, const void *data, size_t size)

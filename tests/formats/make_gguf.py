@@ -63,7 +63,8 @@ def finish(writer, path):
     writer.write_tensors_to_file()
     writer.close()
     listing = [{"name": tensor.name, "dtype": tensor.tensor_type.name, "shape": tensor.shape.tolist(),
-                "offset": int(tensor.data_offset), "nbytes": int(tensor.n_bytes)} for tensor in GGUFReader(path).tensors]
+                "offset": int(tensor.data_offset), "nbytes": int(tensor.n_bytes)}
+               for tensor in GGUFReader(path).tensors]
     lines = ",\n".join("  " + json.dumps(entry) for entry in listing)
     path.with_suffix(".json").write_text(f"[\n{lines}\n]\n")
     print(path.name, path.stat().st_size, "bytes,", len(listing), "tensors")

@@ -3,7 +3,7 @@
 safetensors/  headers of the samples, and files of every dtype, well formed and odd
 gguf/         the samples (of large ones the beginning), and small files of every version and byte order
 container/    containers of such files at every level and codec
-frame/        the frames of those containers
+frame/        the frames of those containers, and the goldens, valid and damaged
 """
 import argparse
 import hashlib
@@ -175,6 +175,8 @@ def main():
         if len(data) < 20000:
             save(arguments.out / "safetensors", data)
 
+    for path in sorted((pathlib.Path(__file__).resolve().parent.parent / "goldens").glob("*.tpf")):
+        save(arguments.out / "frame", path.read_bytes())
     with tempfile.TemporaryDirectory() as folder:
         source, container = pathlib.Path(folder) / "x.safetensors", pathlib.Path(folder) / "x.tpress"
         for data in inputs:

@@ -1,0 +1,230 @@
+/*
+ * Counts, sums and byte planes with AVX-512. Part of avx512.c.
+ */
+#ifndef TP_CODEC_AVX512_BYTES_H
+#define TP_CODEC_AVX512_BYTES_H
+
+/* ---- symbols of a group ---- */
+
+/* One group's symbols as u16, in element order. */
+static INLINE void group_symbols(const uint8_t *src, uint16_t *symbols, int T, int R, int low, bool rotated)
+{
+    const __m512i place = _mm512_set1_epi16((short)(rotated ? R - 1 : R));
+    const __m512i keep = T == 16 ? _mm512_set1_epi16((short)((1 << (T - R)) - 1))
+                                 : _mm512_set1_epi8((char)((1 << (T - R)) - 1));
+    const int step = 512 / T;
+    ROLLED for (int i = 0; i < TP_GROUP; i += step)
+    {
+        __m512i v = take_half(src + i * (T / 8 + low), low, NULL, 0);
+        v = _mm512_and_si512(_mm512_srlv_epi16(v, place), keep);
+        if (T == 16) {
+            _mm512_store_si512(symbols + i, v);
+        } else {
+            _mm512_store_si512(symbols + i, _mm512_cvtepu8_epi16(_mm512_castsi512_si256(v)));
+            _mm512_store_si512(symbols + i + 32, _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(v, 1)));
+        }
+    }
+}
+
+static INLINE uint32_t group_sum(const uint8_t *src, int T, int R, int low, bool rotated)
+{
+    const __m512i place = _mm512_set1_epi16((short)(rotated ? R - 1 : R));
+    const __m512i keep = T == 16 ? _mm512_set1_epi16((short)((1 << (T - R)) - 1))
+                                 : _mm512_set1_epi8((char)((1 << (T - R)) - 1));
+    __m512i sum = _mm512_setzero_si512();
+    ROLLED for (int i = 0; i < TP_GROUP; i += 512 / T)
+    {
+        __m512i v = take_half(src + i * (T / 8 + low), low, NULL, 0);
+        v = _mm512_and_si512(_mm512_srlv_epi16(v, place), keep);
+        /* symbols are below 2^12: u16 products and u32 sums do not overflow */
+        v = T == 16 ? _mm512_madd_epi16(v, _mm512_set1_epi16(1)) : _mm512_sad_epu8(v, _mm512_setzero_si512());
+        sum = _mm512_add_epi32(sum, v);
+    }
+    return (uint32_t)_mm512_reduce_add_epi32(sum);
+}
+
+/* Whole groups only: the callers pad the last one with zeros. */
+typedef void symbols_function(const uint8_t *src, uint16_t *symbols);
+typedef uint32_t sum_function(const uint8_t *src);
+#define SYMBOLS(T, R, low, c, rotated)                                                                     \
+    static void symbols_##T##_##R##_##low##_##c##_##rotated(const uint8_t *src, uint16_t *symbols)         \
+    {                                                                                                      \
+        group_symbols(src, symbols, T, R, low, rotated);                                                   \
+    }                                                                                                      \
+    static uint32_t sum_##T##_##R##_##low##_##c##_##rotated(const uint8_t *src)                            \
+    {                                                                                                      \
+        return group_sum(src, T, R, low, rotated);                                                         \
+    }
+EACH_SHAPE(SYMBOLS)
+
+/* false if there is no instance */
+static bool symbols_find(const tp_shape *shape, symbols_function **symbols, sum_function **sum)
+{
+#define SYMBOLS_CASE(T_, R_, low_, c_, rotated_)                                                           \
+    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ && shape->rotated == rotated_) { \
+        *symbols = symbols_##T_##_##R_##_##low_##_##c_##_##rotated_;                                       \
+        *sum = sum_##T_##_##R_##_##low_##_##c_##_##rotated_;                                               \
+        return true;                                                                                       \
+    }
+    EACH_SHAPE(SYMBOLS_CASE)
+#undef SYMBOLS_CASE
+    return false;
+}
+
+/* Equal symbols in a row would wait for each other's increments: four tables take turns. Larger alphabets are
+ * counted in place, since clearing and adding up would cost more. */
+#define COUNT_SPLIT 1024
+
+static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step, uint32_t *counts)
+{
+    symbols_function *symbols_of;
+    sum_function *sum_of;
+    if (!symbols_find(shape, &symbols_of, &sum_of)) {
+        tp_portable_count_symbols(shape, src, n, step, counts);
+        return;
+    }
+    _Alignas(64) uint16_t symbols[TP_GROUP];
+    _Alignas(64) uint8_t padded[TP_GROUP * 8];
+    uint32_t part[4][COUNT_SPLIT];
+    const size_t element = tp_shape_element(shape);
+    const uint32_t alphabet = shape->c == 2 ? 65536 : 1u << (shape->T - shape->R);
+    const bool in_parts = alphabet <= COUNT_SPLIT;
+    if (in_parts)
+        for (int k = 0; k < 4; k++) memset(part[k], 0, alphabet * sizeof part[k][0]);
+    for (size_t first = 0; first < n; first += (size_t)step * TP_GROUP) {
+        const uint8_t *group_src = src + first * element;
+        size_t count = n - first;
+        if (count < TP_GROUP) {
+            memset(padded, 0, TP_GROUP * element);
+            memcpy(padded, group_src, count * element);
+            group_src = padded;
+        } else {
+            count = TP_GROUP;
+        }
+        symbols_of(group_src, symbols);
+        size_t i = 0;
+        if (shape->c == 2) {
+            for (; i + 2 <= count; i += 2) counts[symbols[i] | symbols[i + 1] << 8]++;
+            continue;
+        }
+        if (in_parts)
+            for (; i + 4 <= count; i += 4) {
+                uint64_t four;
+                memcpy(&four, symbols + i, sizeof four);
+                part[0][four & 0xffff]++;
+                part[1][four >> 16 & 0xffff]++;
+                part[2][four >> 32 & 0xffff]++;
+                part[3][four >> 48]++;
+            }
+        for (; i < count; i++) counts[symbols[i]]++;
+    }
+    if (in_parts)
+        for (uint32_t i = 0; i < alphabet; i++) counts[i] += part[0][i] + part[1][i] + part[2][i] + part[3][i];
+}
+
+static void group_sums(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t *sums)
+{
+    symbols_function *symbols_of;
+    sum_function *sum_of;
+    if (!symbols_find(shape, &symbols_of, &sum_of)) {
+        tp_portable_group_sums(shape, src, n, sums);
+        return;
+    }
+    const size_t element = tp_shape_element(shape);
+    uint32_t g = 0;
+    for (; n >= TP_GROUP; n -= TP_GROUP, src += TP_GROUP * element) sums[g++] = sum_of(src);
+    if (n) {
+        _Alignas(64) uint8_t padded[TP_GROUP * 8];
+        memset(padded, 0, TP_GROUP * element);
+        memcpy(padded, src, n * element);
+        sums[g] = sum_of(padded);
+    }
+}
+
+static void count_bytes(const uint8_t *src, size_t n, uint32_t step, uint32_t *counts)
+{
+    uint32_t part[4][256];
+    memset(part, 0, sizeof part);
+    for (size_t first = 0; first < n; first += (size_t)step * TP_GROUP) {
+        const size_t last = n - first < TP_GROUP ? n : first + TP_GROUP;
+        size_t i = first;
+        for (; i + 8 <= last; i += 8) {
+            uint64_t eight;
+            memcpy(&eight, src + i, sizeof eight);
+            part[0][eight & 255]++;
+            part[1][eight >> 8 & 255]++;
+            part[2][eight >> 16 & 255]++;
+            part[3][eight >> 24 & 255]++;
+            part[0][eight >> 32 & 255]++;
+            part[1][eight >> 40 & 255]++;
+            part[2][eight >> 48 & 255]++;
+            part[3][eight >> 56]++;
+        }
+        for (; i < last; i++) part[0][src[i]]++;
+    }
+    for (int i = 0; i < 256; i++) counts[i] += part[0][i] + part[1][i] + part[2][i] + part[3][i];
+}
+
+/* ---- planes ---- */
+
+static void plane_get(const uint8_t *src, size_t size, unsigned element, unsigned index, uint8_t *dst)
+{
+    size_t at = 0;
+    const __m512i by = _mm512_set1_epi8((char)index);
+    if (element == 1) {
+        memcpy(dst, src, size);
+        return;
+    }
+    if (element == 2) {
+        const __m512i order = _mm512_add_epi8(_mm512_load_si512(even8), by);
+        for (; at + 128 <= size; at += 128, dst += 64)
+            _mm512_storeu_si512(dst, _mm512_permutex2var_epi8(_mm512_loadu_si512(src + at), order,
+                                                              _mm512_loadu_si512(src + at + 64)));
+    } else if (element == 4) {
+        const __m512i order = _mm512_add_epi8(_mm512_load_si512(every4), by);
+        for (; at + 256 <= size; at += 256, dst += 64) {
+            const uint8_t *p = src + at;
+            __m512i a = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 64));
+            __m512i b = _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
+            _mm512_storeu_si512(dst, _mm512_shuffle_i64x2(a, b, 0x44));
+        }
+    } else if (element == 8) {
+        const __m512i order = _mm512_add_epi8(_mm512_load_si512(every8), by);
+        for (; at + 256 <= size; at += 256, dst += 32) {
+            const uint8_t *p = src + at;
+            __m512i a = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 64));
+            __m512i b = _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
+            __m256i ab = _mm256_inserti128_si256(_mm512_castsi512_si256(a), _mm512_castsi512_si128(b), 1);
+            _mm256_storeu_si256((__m256i *)(void *)dst, ab);
+        }
+    }
+    tp_portable_plane_get(src + at, size - at, element, index, dst);
+}
+
+static void plane_put(const uint8_t *plane, size_t size, unsigned element, unsigned index, uint8_t *dst)
+{
+    size_t at = 0;
+    if (element == 1) {
+        memcpy(dst, plane, size);
+        return;
+    }
+    if (element == 2 || element == 4 || element == 8) {
+        const unsigned log2 = element == 2 ? 1 : element == 4 ? 2 : 3;
+        const uint64_t places = (element == 2 ? 0x5555555555555555u : element == 4 ? 0x1111111111111111u : 0x0101010101010101u)
+                                << index;
+        /* byte i of 64 comes from byte i / element of what is left of the plane */
+        const __m512i order = _mm512_and_si512(_mm512_srlv_epi16(_mm512_load_si512(count8), _mm512_set1_epi16((short)log2)),
+                                               _mm512_set1_epi8((char)(63 >> log2)));
+        for (; at + 64 * element <= size; plane += 64) {
+            __m512i bytes = _mm512_loadu_si512(plane);
+            for (unsigned k = 0; k < element; k++, at += 64) {
+                __m512i from = _mm512_add_epi8(order, _mm512_set1_epi8((char)(k * (64 >> log2))));
+                __m512i v = _mm512_mask_permutexvar_epi8(_mm512_loadu_si512(dst + at), places, from, bytes);
+                _mm512_storeu_si512(dst + at, v);
+            }
+        }
+    }
+    tp_portable_plane_put(plane, size - at, element, index, dst + at);
+}
+
+#endif

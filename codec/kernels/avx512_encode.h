@@ -1,0 +1,548 @@
+/*
+ * Elements to W32 and pairs streams (docs/format.md section 7) with AVX-512. Part of avx512.c.
+ *
+ * Groups are taken last to first, as rANS runs backwards, each in two stages:
+ *  1. split: tops to raw rows, low planes, and a rank (table entry) a symbol, in the order of stage 2.
+ *  2. rANS: 32 states in two registers. A step is one chain of dependent operations, some 20 cycles, and there
+ *     is one stream only: so all that depends on nothing but ranks is looked up beside the chain, and the chain
+ *     itself has no division, no correction and no mask register.
+ * Words are written in the order of coding and turned around at the end: hence lanes are kept last to first.
+ *
+ * All functions with constant parameters are templates: always inlined, the constants fold.
+ */
+#ifndef TP_CODEC_AVX512_ENCODE_H
+#define TP_CODEC_AVX512_ENCODE_H
+
+/* ---- symbols to ranks ---- */
+
+enum {
+    MAP_WINDOW,   /* symbols first .. first + 126 by 128 bytes */
+    MAP_LOW_BYTE, /* by the low 8 bits, which differ for all symbols of the table; then compared */
+    MAP_SCALAR,   /* one by one, from memory */
+};
+
+typedef struct symbol_map {
+    const tp_w32_encode_table *table;
+    int kind;
+    __m512i ranks[4];   /* bytes, TP_NO_ENTRY where there is none; pairs: by 16 * code of the second + code of the first */
+    __m512i symbols[2]; /* u16 by rank, for MAP_LOW_BYTE */
+    __m512i codes[4];   /* pairs: byte to 0..14, or 15 */
+} symbol_map;
+
+/* What depends on the table only, as stage 2 wants it (u16 by rank). */
+#define BIAS_BITS 11
+typedef struct rans_table {
+    __m512i F[4];
+    __m512i bias[4];         /* and the shift above BIAS_BITS */
+    __m512i low[4], high[4]; /* halves of the reciprocal */
+} rans_table;
+
+/* x / F = x * m >> 32 + shift for all x < F << 16, with m = ceil(2^(32 + shift) / F) < 2^32: m * F exceeds 2^(32 +
+ * shift) by e < F, and x * e < F * F << 16 < 2^(32 + shift), as 2^shift >= F / 2 and F < 2^14. For F = 1 no such
+ * m has 32 bits; 2^32 - 1 yields x - 1, made good by a bias larger by L - 1. */
+static void rans_constants(uint32_t F, uint32_t start, uint32_t L, uint32_t *m, uint32_t *bias, uint32_t *shift)
+{
+    *shift = F > 2 ? 31 - (uint32_t)__builtin_clz(F - 1) : 0;
+    *m = F > 1 ? (uint32_t)((((uint64_t)1 << (32 + *shift)) + F - 1) / F) : UINT32_MAX;
+    *bias = F > 1 ? start : start + L - 1;
+}
+
+static void rans_table_init(rans_table *to, const tp_w32_encode_table *from)
+{
+    _Alignas(64) uint16_t part[4][TP_MAX_SYMBOLS];
+    memset(part, 0, sizeof part);
+    for (uint32_t i = 0; i < from->count; i++) {
+        uint32_t m, bias, shift;
+        rans_constants(from->F[i], from->start[i], TP_W32_L, &m, &bias, &shift);
+        part[0][i] = from->F[i];
+        part[1][i] = (uint16_t)(bias | shift << BIAS_BITS);
+        part[2][i] = (uint16_t)m;
+        part[3][i] = (uint16_t)(m >> 16);
+    }
+    for (int i = 0; i < 4; i++) {
+        to->F[i] = _mm512_load_si512(part[0] + 32 * i);
+        to->bias[i] = _mm512_load_si512(part[1] + 32 * i);
+        to->low[i] = _mm512_load_si512(part[2] + 32 * i);
+        to->high[i] = _mm512_load_si512(part[3] + 32 * i);
+    }
+}
+
+static void symbol_map_init(symbol_map *map, const tp_shape *shape, const tp_w32_encode_table *table)
+{
+    _Alignas(64) uint8_t ranks[256], codes[256];
+    memset(ranks, TP_NO_ENTRY, sizeof ranks);
+    map->table = table;
+    map->kind = MAP_WINDOW;
+    if (shape->c == 2) {
+        unsigned used = 0;
+        memset(codes, 15, sizeof codes);
+        for (uint32_t i = 0; i < table->count && map->kind != MAP_SCALAR; i++) {
+            const uint16_t symbol = table->symbol[i];
+            for (unsigned half = 0; half < 2; half++) {
+                const uint8_t byte = (uint8_t)(symbol >> 8 * half);
+                if (codes[byte] == 15 && used < 15) codes[byte] = (uint8_t)used++;
+                if (codes[byte] == 15) map->kind = MAP_SCALAR;
+            }
+            ranks[codes[symbol >> 8] * 16 + codes[symbol & 255]] = (uint8_t)i;
+        }
+        for (int i = 0; i < 4; i++) map->codes[i] = _mm512_load_si512(codes + 64 * i);
+    } else if (shape->T == 8) {
+        memcpy(ranks, table->entry, (size_t)1 << (shape->T - shape->R));
+    } else if (table->symbol[table->count - 1] - table->symbol[0] < 127) {
+        for (uint32_t i = 0; i < table->count; i++) ranks[table->symbol[i] - table->symbol[0]] = (uint8_t)i;
+    } else {
+        map->kind = MAP_LOW_BYTE;
+        for (uint32_t i = 0; i < table->count; i++) {
+            uint8_t *rank = &ranks[table->symbol[i] & 255];
+            if (*rank != TP_NO_ENTRY) map->kind = MAP_SCALAR;
+            *rank = (uint8_t)i;
+        }
+        for (int i = 0; i < 2; i++) map->symbols[i] = _mm512_load_si512(table->symbol + 32 * i);
+    }
+    for (int i = 0; i < 4; i++) map->ranks[i] = _mm512_load_si512(ranks + 64 * i);
+}
+
+static INLINE __m512i lookup8_256(const __m512i table[4], __m512i index)
+{
+    return _mm512_mask_mov_epi8(_mm512_permutex2var_epi8(table[0], index, table[1]), _mm512_movepi8_mask(index),
+                                _mm512_permutex2var_epi8(table[2], index, table[3]));
+}
+
+/* Where one group goes. */
+typedef struct split {
+    const symbol_map *map;
+    const uint8_t *src;
+    uint8_t *raw, *low; /* low: NULL if not stored */
+    size_t low_stride;
+    uint8_t *ranks;       /* 1024 / c bytes: by step 32, last lane first */
+    uint32_t *exceptions; /* room for 1024 / c */
+    uint32_t position;    /* of the group's first element (pairs: pair) */
+} split;
+
+/* The symbol at a lane's place, from memory. */
+static INLINE uint32_t symbol_at(const uint8_t *src, int T, int R, int low, int c, bool rotated)
+{
+    uint32_t symbol = 0;
+    for (int k = 0; k < c; k++) {
+        const uint8_t *p = src + (size_t)k * (size_t)(T / 8 + low) + low;
+        const uint32_t top = T == 16 ? (uint32_t)p[0] | (uint32_t)p[1] << 8 : *p;
+        symbol |= (top >> (rotated ? R - 1 : R) & ((1u << (T - R)) - 1)) << k * (T - R);
+    }
+    return symbol;
+}
+
+static NOINLINE void ranks_scalar(const tp_w32_encode_table *table, const uint16_t *symbols, int count, uint8_t *ranks)
+{
+    for (int i = 0; i < count; i++) ranks[i] = table->entry[symbols[i]];
+}
+
+/* Appends the symbols of a row that have no entry: bit i of missing is symbol i. */
+static INLINE uint32_t *add_exceptions(uint64_t missing, const uint8_t *src, uint32_t position, int T, int R, int low,
+                                       int c, bool rotated, uint32_t *exceptions)
+{
+    const size_t step = (size_t)(T / 8 + low) * (size_t)c;
+    for (; missing; missing &= missing - 1) {
+        const uint32_t i = (uint32_t)_tzcnt_u64(missing);
+        *exceptions++ = (position + i) | symbol_at(src + i * step, T, R, low, c, rotated) << (c == 2 ? 16 : 18);
+    }
+    return exceptions;
+}
+
+/* Ranks of a row's symbols (v: its tops) to `ranks`, exceptions to the list. */
+static INLINE uint32_t *row_ranks(const symbol_map *map, const __m512i v[2], const uint8_t *src, uint32_t position,
+                                  uint8_t *ranks, uint32_t *exceptions, int T, int R, int low, int c, bool rotated)
+{
+    const __m512i place = _mm512_set1_epi16((short)(rotated ? R - 1 : R));
+    const __m512i common = _mm512_set1_epi8((char)map->table->common);
+    if (T == 8) {
+        __m512i rank[2];
+        UNROLL for (int h = 0; h < 2; h++) {
+            const __m512i keep = _mm512_set1_epi8((char)((1 << (T - R)) - 1));
+            __m512i symbol = _mm512_and_si512(_mm512_srlv_epi16(v[h], place), keep);
+            rank[h] = _mm512_permutex2var_epi8(map->ranks[0], symbol, map->ranks[1]);
+            const uint64_t missing = _mm512_movepi8_mask(rank[h]);
+            if (__builtin_expect(missing != 0, 0)) {
+                rank[h] = _mm512_mask_mov_epi8(rank[h], missing, common);
+                exceptions = add_exceptions(missing, src + 64 * h * (1 + low), position + 64 * (uint32_t)h, T, R, low, c,
+                                            rotated, exceptions);
+            }
+        }
+        _mm512_store_si512(ranks, _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4), rank[1]));
+        _mm512_store_si512(ranks + 64, _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4 + 64), rank[1]));
+        return exceptions;
+    }
+    __m512i rank, symbol[2];
+    uint64_t missing;
+    if (c == 2) {
+        /* exponents to bytes, bytes to codes, codes of a pair side by side: an index of 8 bits at every even byte */
+        symbol[0] = _mm512_srlv_epi16(v[0], place);
+        symbol[1] = _mm512_srlv_epi16(v[1], place);
+        __m512i pairs = _mm512_permutex2var_epi8(symbol[0], _mm512_load_si512(even8), symbol[1]);
+        if (__builtin_expect(map->kind == MAP_SCALAR, 0)) {
+            _Alignas(64) uint16_t symbols[32];
+            _Alignas(64) uint8_t found[64] = {0};
+            _mm512_store_si512(symbols, pairs);
+            ranks_scalar(map->table, symbols, 32, found);
+            rank = _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)found));
+        } else {
+            __m512i code = lookup8_256(map->codes, pairs);
+            code = _mm512_or_si512(code, _mm512_srli_epi16(code, 4));
+            rank = lookup8_256(map->ranks, code);
+        }
+        missing = _mm512_test_epi16_mask(rank, _mm512_set1_epi16(0x80));
+    } else {
+        const __m512i keep = _mm512_set1_epi16((short)((1 << (T - R)) - 1));
+        symbol[0] = _mm512_and_si512(_mm512_srlv_epi16(v[0], place), keep);
+        symbol[1] = _mm512_and_si512(_mm512_srlv_epi16(v[1], place), keep);
+        if (__builtin_expect(map->kind == MAP_WINDOW, 1)) {
+            const __m512i first = _mm512_set1_epi16((short)map->table->symbol[0]), last = _mm512_set1_epi16(127);
+            __m512i a = _mm512_min_epu16(_mm512_sub_epi16(symbol[0], first), last);
+            __m512i b = _mm512_min_epu16(_mm512_sub_epi16(symbol[1], first), last);
+            __m512i index = _mm512_permutex2var_epi8(a, _mm512_load_si512(even8), b);
+            rank = _mm512_permutex2var_epi8(map->ranks[0], index, map->ranks[1]);
+            missing = _mm512_movepi8_mask(rank);
+        } else if (map->kind == MAP_LOW_BYTE) {
+            __m512i index = _mm512_permutex2var_epi8(symbol[0], _mm512_load_si512(even8), symbol[1]);
+            rank = lookup8_256(map->ranks, index);
+            __m512i a = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(rank));
+            __m512i b = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(rank, 1));
+            /* no entry: the rank is that of another symbol of the table, or 255, taken as 63 */
+            missing = _mm512_cmpneq_epi16_mask(lookup16(map->symbols, a, 64), symbol[0]) |
+                      (uint64_t)_mm512_cmpneq_epi16_mask(lookup16(map->symbols, b, 64), symbol[1]) << 32;
+            missing |= _mm512_movepi8_mask(rank);
+        } else {
+            _Alignas(64) uint16_t symbols[64];
+            _Alignas(64) uint8_t found[64];
+            _mm512_store_si512(symbols, symbol[0]);
+            _mm512_store_si512(symbols + 32, symbol[1]);
+            ranks_scalar(map->table, symbols, 64, found);
+            rank = _mm512_load_si512(found);
+            missing = _mm512_movepi8_mask(rank);
+        }
+    }
+    if (__builtin_expect(missing != 0, 0)) {
+        rank = c == 2 ? _mm512_mask_mov_epi16(rank, (__mmask32)missing, common) : _mm512_mask_mov_epi8(rank, missing, common);
+        exceptions = add_exceptions(missing, src, position, T, R, low, c, rotated, exceptions);
+    }
+    if (c == 2)
+        _mm256_store_si256((__m256i *)(void *)ranks,
+                           _mm512_castsi512_si256(_mm512_permutexvar_epi8(_mm512_load_si512(lanes1), rank)));
+    else
+        _mm512_store_si512(ranks, _mm512_permutexvar_epi8(_mm512_load_si512(lanes2), rank));
+    return exceptions;
+}
+
+/* ---- split ---- */
+
+/* 64 bytes of tops from their elements; low bytes to their planes. */
+static INLINE __m512i take_half(const uint8_t *src, int low, uint8_t *planes, size_t stride)
+{
+    __m512i a = _mm512_loadu_si512(src);
+    if (low == 0) return a;
+    __m512i b = _mm512_loadu_si512(src + 64);
+    if (low == 1) {
+        if (planes) _mm512_storeu_si512(planes, _mm512_permutex2var_epi8(a, _mm512_load_si512(even8), b));
+        return _mm512_permutex2var_epi8(a, _mm512_load_si512(odd8), b);
+    }
+    if (low == 2) {
+        if (planes) _mm512_storeu_si512(planes, _mm512_permutex2var_epi16(a, _mm512_load_si512(even16), b));
+        return _mm512_permutex2var_epi16(a, _mm512_load_si512(odd16), b);
+    }
+    __m512i c = _mm512_loadu_si512(src + 128), d = _mm512_loadu_si512(src + 192);
+    if (planes) { /* unit 0 of 16 elements, then unit 1 */
+        __m512i ab = _mm512_permutex2var_epi16(a, _mm512_load_si512(unit01), b);
+        __m512i cd = _mm512_permutex2var_epi16(c, _mm512_load_si512(unit01), d);
+        _mm512_storeu_si512(planes, _mm512_shuffle_i64x2(ab, cd, 0x44));
+        _mm512_storeu_si512(planes + stride, _mm512_shuffle_i64x2(ab, cd, 0xee));
+    }
+    __m512i ab = _mm512_permutex2var_epi16(a, _mm512_load_si512(unit23), b);
+    __m512i cd = _mm512_permutex2var_epi16(c, _mm512_load_si512(unit23), d);
+    if (planes) _mm512_storeu_si512(planes + 2 * stride, _mm512_shuffle_i64x2(ab, cd, 0x44));
+    return _mm512_shuffle_i64x2(ab, cd, 0xee);
+}
+
+/* Returns the number of exceptions. */
+static INLINE uint32_t split_template(const split *to, int T, int R, int low, int c, bool rotated)
+{
+    const int J = T / R, spare = T - J * R;
+    const size_t low_step = 64 / (size_t)(T / 8) * (low == 1 ? 1u : 2u);
+    const size_t src_step = 64 / (size_t)(T / 8) * (size_t)(T / 8 + low);
+    const uint32_t row_symbols = 1024u / (uint32_t)T / (uint32_t)c;
+    const __m512i mask = _mm512_set1_epi32((int)field(T, rotated, 0, R));
+    const symbol_map *map = to->map;
+    const uint8_t *src = to->src;
+    uint8_t *raw = to->raw, *planes = to->low, *ranks = to->ranks;
+    uint32_t *exceptions = to->exceptions, position = to->position;
+
+    ROLLED for (int k = 0; k < R; k++, raw += 128) {
+        __m512i word[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+        UNROLL for (int j = 0; j < J; j++) {
+            __m512i v[2];
+            const uint8_t *row = src;
+            UNROLL for (int h = 0; h < 2; h++) {
+                v[h] = take_half(src, low, planes, to->low_stride);
+                __m512i bits = _mm512_and_si512(v[h], mask);
+                if (j) bits = _mm512_rolv_epi32(bits, _mm512_set1_epi32(R * j));
+                word[h] = _mm512_or_si512(word[h], bits);
+                src += src_step;
+                if (planes) planes += low_step;
+            }
+            exceptions = row_ranks(map, v, row, position, ranks, exceptions, T, R, low, c, rotated);
+            position += row_symbols;
+            ranks += row_symbols;
+        }
+        _mm512_storeu_si512(raw, word[0]);
+        _mm512_storeu_si512(raw + 64, word[1]);
+    }
+    UNROLL for (int j = 0; j < T - J * R; j++) {
+        __m512i v[2];
+        const uint8_t *row = src;
+        UNROLL for (int h = 0; h < 2; h++) {
+            v[h] = take_half(src, low, planes, to->low_stride);
+            src += src_step;
+            if (planes) planes += low_step;
+            UNROLL for (int k = 0; k < R; k++) { /* as in merge_template */
+                const int from = k * spare > j * R ? k * spare : j * R;
+                const int end = (k + 1) * spare < (j + 1) * R ? (k + 1) * spare : (j + 1) * R;
+                if (from < end) {
+                    const int a = from - j * R;
+                    uint8_t *word = to->raw + 128 * k + 64 * h;
+                    __m512i bits = _mm512_and_si512(v[h], _mm512_set1_epi32((int)field(T, rotated, a, end - from)));
+                    bits = _mm512_rolv_epi32(bits, _mm512_set1_epi32(J * R + (from - k * spare) - a));
+                    _mm512_storeu_si512(word, _mm512_or_si512(_mm512_loadu_si512(word), bits));
+                }
+            }
+        }
+        exceptions = row_ranks(map, v, row, position, ranks, exceptions, T, R, low, c, rotated);
+        position += row_symbols;
+        ranks += row_symbols;
+    }
+    return (uint32_t)(exceptions - to->exceptions);
+}
+
+typedef uint32_t split_function(const split *to);
+#define SPLIT(T, R, low, c, rotated)                                                                       \
+    static uint32_t split_##T##_##R##_##low##_##c##_##rotated(const split *to)                             \
+    {                                                                                                      \
+        return split_template(to, T, R, low, c, rotated);                                                  \
+    }
+EACH_SHAPE(SPLIT)
+
+static split_function *split_find(const tp_shape *shape)
+{
+#define SPLIT_CASE(T_, R_, low_, c_, rotated_)                                                             \
+    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ && shape->rotated == rotated_) \
+        return split_##T_##_##R_##_##low_##_##c_##_##rotated_;
+    EACH_SHAPE(SPLIT_CASE)
+#undef SPLIT_CASE
+    return NULL;
+}
+
+/* ---- rANS ---- */
+
+/* Lanes 31 .. 0 as unpacked u16: x[0] has 31..28, 23..20, ..., x[1] the others. */
+typedef struct rans_state {
+    __m512i x[2];
+    uint8_t *w;
+} rans_state;
+
+static INLINE void rans_step(__m512i x[2], uint8_t **w, __m512i F, __m512i bias, __m512i shift, __m512i low,
+                             __m512i high, int K)
+{
+    const __m512i zero = _mm512_setzero_si512();
+    /* words of the states x >= F << 16 */
+    __m512i upper = _mm512_permutex2var_epi16(x[0], _mm512_load_si512(pack_high), x[1]);
+    __m512i lower = _mm512_permutex2var_epi16(x[0], _mm512_load_si512(pack_low), x[1]);
+    __mmask32 give = _mm512_cmpge_epu16_mask(upper, F);
+    _mm512_storeu_si512(*w, _mm512_maskz_compress_epi16(give, lower));
+    *w += 2 * (unsigned)_mm_popcnt_u32(give);
+
+    const __m512i rest = _mm512_sub_epi16(_mm512_set1_epi16((short)(1 << K)), F); /* L - F */
+    UNROLL for (int h = 0; h < 2; h++) {
+        __m512i limit = h ? _mm512_unpackhi_epi16(zero, F) : _mm512_unpacklo_epi16(zero, F);
+        __m512i m = h ? _mm512_unpackhi_epi16(low, high) : _mm512_unpacklo_epi16(low, high);
+        __m512i b = h ? _mm512_unpackhi_epi16(bias, zero) : _mm512_unpacklo_epi16(bias, zero);
+        __m512i r = h ? _mm512_unpackhi_epi16(rest, zero) : _mm512_unpacklo_epi16(rest, zero);
+        __m512i s = h ? _mm512_unpackhi_epi16(shift, zero) : _mm512_unpacklo_epi16(shift, zero);
+        /* both below 2^31: the sign of the difference selects */
+        __m512i keep = _mm512_srai_epi32(_mm512_sub_epi32(x[h], limit), 31);
+        __m512i v = _mm512_ternarylogic_epi32(keep, x[h], _mm512_srli_epi32(x[h], 16), 0xca);
+        __m512i even = _mm512_srli_epi64(_mm512_mul_epu32(v, m), 32);
+        __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(v, 32), _mm512_srli_epi64(m, 32));
+        __m512i q = _mm512_srlv_epi32(_mm512_mask_mov_epi32(even, 0xaaaa, odd), s);
+        /* (q << K) + v - q * F + start */
+        x[h] = _mm512_add_epi32(_mm512_add_epi32(v, b), _mm512_mullo_epi32(q, r));
+    }
+}
+
+/* What the next group's split touches, to be prefetched: never read, so it may lie anywhere. */
+typedef struct split_ahead {
+    const uint8_t *src, *raw;
+    size_t src_step, raw_step; /* bytes that belong to a step */
+} split_ahead;
+
+/* One group. src_lines: cache lines of source that belong to a step. */
+static INLINE void rans_template(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps,
+                                 split_ahead next, int entries, int src_lines)
+{
+    const rans_table t = *table;
+    __m512i x[2] = {s->x[0], s->x[1]};
+    uint8_t *w = s->w;
+    ROLLED for (const uint8_t *p = ranks + 32 * steps; p != ranks;) {
+        p -= 32;
+        __m512i rank = _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)p));
+        __m512i bias = lookup16(t.bias, rank, entries), shift = _mm512_srli_epi16(bias, BIAS_BITS);
+        bias = _mm512_and_si512(bias, _mm512_set1_epi16((1 << BIAS_BITS) - 1));
+        rans_step(x, &w, lookup16(t.F, rank, entries), bias, shift, lookup16(t.low, rank, entries),
+                  lookup16(t.high, rank, entries), TP_W32_K);
+        UNROLL for (int i = 0; i < src_lines; i++) PREFETCH(next.src + 64 * i);
+        PREFETCH(next.raw);
+        next.src += next.src_step;
+        next.raw += next.raw_step;
+    }
+    s->x[0] = x[0];
+    s->x[1] = x[1];
+    s->w = w;
+}
+
+typedef void rans_function(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps, split_ahead next);
+#define RANS(entries, lines)                                                                               \
+    static void rans_##entries##_##lines(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps, \
+                                         split_ahead next)                                                 \
+    {                                                                                                      \
+        rans_template(s, table, ranks, steps, next, entries, lines);                                       \
+    }
+RANS(32, 1)
+RANS(64, 1)
+RANS(32, 2)
+RANS(64, 2)
+RANS(128, 2)
+RANS(32, 4)
+RANS(64, 4)
+RANS(128, 4)
+
+static rans_function *rans_find(uint32_t entries, size_t src_step)
+{
+    if (src_step <= 64) return entries <= 32 ? rans_32_1 : rans_64_1;
+    if (src_step == 128) return entries <= 32 ? rans_32_2 : entries <= 64 ? rans_64_2 : rans_128_2;
+    return entries <= 32 ? rans_32_4 : entries <= 64 ? rans_64_4 : rans_128_4;
+}
+
+/* States, lane 0 first. */
+static void rans_store_states(const rans_state *s, uint8_t *out)
+{
+    _Alignas(64) uint32_t x[32];
+    _mm512_store_si512(x, s->x[0]);
+    _mm512_store_si512(x + 16, s->x[1]);
+    for (int p = 0; p < 32; p++) memcpy(out + 4 * (31 - p), &x[p / 8 * 4 + p % 4 + (p & 4 ? 16 : 0)], 4);
+}
+
+/* nw words from src to dst, last first. */
+static void turn_words(const uint8_t *src, size_t nw, uint8_t *dst)
+{
+    const __m512i turn = _mm512_load_si512(turn16);
+    const uint8_t *end = src + 2 * nw;
+    for (; nw >= 32; nw -= 32, dst += 64) {
+        end -= 64;
+        _mm512_storeu_si512(dst, _mm512_permutexvar_epi16(turn, _mm512_loadu_si512(end)));
+    }
+    for (; nw; nw--, dst += 2) {
+        end -= 2;
+        memcpy(dst, end, 2);
+    }
+}
+
+#define ENCODE_ELEMENTS ((size_t)131072 + TP_GROUP)
+#define SCRATCH_LIST (2 * ENCODE_ELEMENTS + 64) /* words and one vector too many, then exceptions */
+_Static_assert(SCRATCH_LIST + 4 * ENCODE_ELEMENTS <= TP_ENCODE_SCRATCH, "encode scratch");
+
+static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
+{
+    split_function *const split_group = split_find(shape);
+    if (!split_group) {
+        tp_portable_w32_encode(shape, job);
+        return;
+    }
+    _Alignas(64) uint8_t ranks[TP_GROUP], padded[TP_GROUP * 8];
+    uint32_t exceptions[TP_GROUP];
+    symbol_map maps[MAX_SELECTED];
+    rans_table tables[MAX_SELECTED];
+    const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
+    const size_t element = tp_shape_element(shape), words_at = tp_stream_words_at(shape, job->n, job->with_low);
+    const unsigned selected = 1u << job->selector_bits;
+    const int steps = 32 / shape->c;
+    uint32_t entries = 0;
+
+    job->size = 0;
+    if (words_at > job->capacity) return;
+    for (unsigned i = 0; i < selected; i++) {
+        symbol_map_init(&maps[i], shape, job->table + i);
+        rans_table_init(&tables[i], job->table + i);
+        if (job->table[i].count > entries) entries = job->table[i].count;
+    }
+
+    const __m512i least = _mm512_set1_epi32(TP_W32_L);
+    rans_state state = {{least, least}, job->scratch};
+    uint8_t *const list_end = job->scratch + TP_ENCODE_SCRATCH;
+    uint8_t *list = list_end;
+    uint8_t *const planes = job->payload + 128 + (size_t)groups * 128 * shape->R;
+    split_ahead next = {.src_step = 32 * element * shape->c, .raw_step = (size_t)4 * shape->R * shape->c};
+    rans_function *const run = rans_find(entries, next.src_step);
+    split to = {.ranks = ranks, .exceptions = exceptions, .low_stride = (size_t)groups * TP_GROUP * 2};
+    for (uint32_t g = groups; g-- > 0;) {
+        const unsigned selector = job->selectors ? job->selectors[g] : 0;
+        const tp_w32_encode_table *table = job->table + selector;
+        const size_t left = job->n - (size_t)g * TP_GROUP;
+        to.src = job->src + (size_t)g * TP_GROUP * element;
+        if (left < TP_GROUP) {
+            /* Elements of the common symbol, all other bits zero: so no other code needs to know of padding. In
+             * pairs the second half of an odd last one comes out as portable kernels define it, too. */
+            const uint32_t common = table->symbol[table->common];
+            memset(padded, 0, TP_GROUP * element);
+            for (size_t i = left; i < TP_GROUP; i++) {
+                const uint32_t symbol = shape->c == 1 ? common : common >> 8 * (i & 1) & 255;
+                const uint32_t top = symbol << (shape->rotated ? shape->R - 1 : shape->R);
+                memcpy(padded + i * element + shape->low, &top, shape->T / 8);
+            }
+            memcpy(padded, to.src, left * element);
+            to.src = padded;
+        }
+        to.map = &maps[selector];
+        to.raw = job->payload + 128 + (size_t)g * 128 * shape->R;
+        to.low = shape->low && job->with_low ? planes + (size_t)g * TP_GROUP * (shape->low == 1 ? 1 : 2) : NULL;
+        to.position = g * (TP_GROUP / shape->c);
+        const uint32_t count = split_group(&to);
+        list -= 4 * (size_t)count;
+        memcpy(list, exceptions, 4 * (size_t)count);
+        next.src = job->src + (size_t)(g ? g - 1 : 0) * TP_GROUP * element;
+        next.raw = job->payload + 128 + (size_t)(g ? g - 1 : 0) * 128 * shape->R;
+        run(&state, &tables[selector], ranks, steps, next);
+    }
+
+    job->nw = (uint32_t)(state.w - job->scratch) / 2;
+    job->nx = (uint32_t)(list_end - list) / 4;
+    const size_t used = tp_stream_used(shape, job->n, job->with_low, job->nw, job->nx, job->selector_bits);
+    const size_t size = (used + 127) & ~(size_t)127;
+    if (size > job->capacity) return;
+    rans_store_states(&state, job->payload);
+    uint8_t *out = job->payload + words_at;
+    turn_words(job->scratch, job->nw, out);
+    out += 2 * (size_t)job->nw;
+    if (job->nw & 1) {
+        memset(out, 0, 2);
+        out += 2;
+    }
+    if (job->selector_bits) {
+        const size_t bytes = tp_selector_bytes(job->n, job->selector_bits);
+        memset(out, 0, bytes);
+        for (uint32_t g = 0; g < groups; g++)
+            out[g * job->selector_bits / 8] |= (uint8_t)(job->selectors[g] << (g * job->selector_bits & 7));
+        out += bytes;
+    }
+    memcpy(out, list, 4 * (size_t)job->nx);
+    out += 4 * (size_t)job->nx;
+    memset(out, 0, (size_t)(job->payload + size - out));
+    job->size = size;
+}
+
+#endif

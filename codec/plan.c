@@ -1,0 +1,285 @@
+/* What becomes of each part of a frame, decided in integers: mode, table, estimate. */
+#include "codec/encoder.h"
+
+#define SAMPLE_STEP 4        /* every fourth group is counted */
+#define SAMPLE_FROM 32768u   /* elements; below, all are counted */
+#define SYMBOL_BIT_PAYS 4096 /* one symbol bit more must save this part of the bytes */
+#define LZ4_SAMPLE 4096u
+#define LZ4_SAMPLES 4u
+
+/*
+ * Whether lz4 may make less than `bytes` of a byte plane (element 1: of size bytes as they are), judged by a few
+ * samples of it; level max: always worth a try.
+ */
+static bool lz4_may_pay(const tp_encode_state *s, const uint8_t *src, size_t size, unsigned element, unsigned index,
+                        uint64_t bytes)
+{
+    const size_t n = (size + element - 1 - index) / element;
+    if (!s->lz4) return false;
+    if (s->level == TP_LEVEL_MAX || n <= LZ4_SAMPLE * LZ4_SAMPLES) return true;
+    size_t made = 0;
+    for (size_t i = 0; i < LZ4_SAMPLES; i++) {
+        uint8_t sample[LZ4_SAMPLE];
+        const size_t at = (n - LZ4_SAMPLE) / (LZ4_SAMPLES - 1) * i * element, left = size - at;
+        s->kernels->plane_get(src + at, left < LZ4_SAMPLE * element ? left : LZ4_SAMPLE * element, element, index,
+                              sample);
+        const size_t m = tp_lz4_block(s, sample, LZ4_SAMPLE, s->encoder->block, LZ4_SAMPLE);
+        made += m ? m : LZ4_SAMPLE;
+    }
+    return tp_pays((uint64_t)made * n, bytes * (LZ4_SAMPLE * LZ4_SAMPLES));
+}
+
+static uint64_t value_of(const uint8_t *p, size_t width)
+{
+    uint64_t v = 0;
+    memcpy(&v, p, width);
+    return v;
+}
+
+/* All elements of size bytes equal the first (width bytes). */
+static bool is_constant(const uint8_t *p, size_t size, size_t width)
+{
+    return memcmp(p, p + width, size - width) == 0;
+}
+
+/* ------------------------------------------------------------------------------------------- tables */
+
+/* Cost of a table record in the units of table.h. */
+#define RECORD_COST(bytes) ((uint64_t)(bytes)*8 * 65536)
+
+/* The wide table of the pool that the counts cost least under, or a new one if that tp_pays and there is room. */
+static uint8_t choose_wide_table(tp_encoder *e, const uint32_t counts[256], uint64_t *cost)
+{
+    tp_wide_pool *pool = &e->wide;
+    uint64_t best_cost = UINT64_MAX;
+    uint32_t best = 0;
+    for (uint32_t i = 0; i < pool->count; i++) {
+        const uint64_t c = tp_wide_record_cost(&e->log2, counts, pool->F[i]);
+        if (c < best_cost) best_cost = c, best = i;
+    }
+    if (pool->count < TP_MAX_TABLES) {
+        uint16_t *own = pool->F[pool->count];
+        const uint64_t c = tp_wide_record_build(&e->log2, counts, own);
+        if (best_cost > c + c / 1000 && best_cost - c > RECORD_COST(512)) {
+            best = pool->count++;
+            best_cost = c;
+            tp_wide_encode_table_init(own, &pool->table[best]);
+        }
+    }
+    *cost = best_cost;
+    return (uint8_t)best;
+}
+
+/* --------------------------------------------------------------------------------------------- plans */
+
+static uint64_t stream_bytes(uint64_t cost, uint64_t counted, uint64_t symbols, uint64_t fixed)
+{
+    /* cost < 2^17 symbols * 64 bit * 2^16 and symbols <= 2^17: no overflow */
+    return fixed + (counted ? cost / 8 * symbols / counted >> 16 : 0);
+}
+
+static uint32_t count_step(const tp_encode_state *s, uint32_t n)
+{
+    return s->level == TP_LEVEL_MAX || n < SAMPLE_FROM ? 1 : SAMPLE_STEP;
+}
+
+/* A byte plane: byte `index` of every `element` bytes at src. Extracted only where a sample shows skew. */
+void tp_plan_plane(const tp_encode_state *s, const uint8_t *src, size_t size, unsigned element, unsigned index,
+                       tp_part_plan *plan)
+{
+    tp_encoder *e = s->encoder;
+    const size_t n = (size + element - 1 - index) / element;
+    const uint32_t step = count_step(s, (uint32_t)n);
+    *plan = (tp_part_plan){.mode = TP_MODE_RAW, .estimate = n};
+    if (n == 0) return;
+
+    /* First a sample, straight from the elements: most planes of trained weights are noise. */
+    uint32_t counts[256] = {0}, counted = 0;
+    uint8_t group[TP_GROUP];
+    for (size_t first = 0; first < n; first += (size_t)step * TP_GROUP) {
+        const size_t m = n - first < TP_GROUP ? n - first : TP_GROUP;
+        const size_t at = first * element, left = size - at;
+        s->kernels->plane_get(src + at, left < m * element ? left : m * element, element, index, group);
+        s->kernels->count_bytes(group, m, 1, counts);
+        counted += (uint32_t)m;
+    }
+    uint16_t F[256];
+    uint64_t cost = tp_wide_record_build(&e->log2, counts, F);
+    plan->try_lz4 = lz4_may_pay(s, src, size, element, index, n);
+    if (plan->try_lz4 && s->level == TP_LEVEL_MAX) { /* not judged by samples, so find out */
+        s->kernels->plane_get(src, size, element, index, e->plane);
+        const size_t made = tp_lz4_block(s, e->plane, n, e->block, n - 1);
+        plan->try_lz4 = made && tp_pays(made, n);
+    }
+    if (!tp_pays(stream_bytes(cost, counted, n, 640), n)) return;
+
+    s->kernels->plane_get(src, size, element, index, e->plane);
+    if (is_constant(e->plane, n, 1)) {
+        *plan = (tp_part_plan){.mode = TP_MODE_CONSTANT, .value = e->plane[0]};
+        return;
+    }
+    /* A wide table must hold every byte that occurs, so now all are counted. */
+    const uint32_t tables = e->wide.count;
+    memset(counts, 0, sizeof counts);
+    s->kernels->count_bytes(e->plane, n, 1, counts);
+    const uint8_t table = choose_wide_table(e, counts, &cost);
+    const uint64_t estimate = cost == UINT64_MAX ? cost : stream_bytes(cost, n, n, 128);
+    if (estimate < n && tp_pays(estimate, n)) {
+        plan->mode = TP_MODE_WIDE;
+        plan->table = table;
+        plan->estimate = estimate;
+    } else {
+        e->wide.count = tables; /* not used: not stored */
+    }
+}
+
+static bool tops_are_constant(const tp_shape *shape, const uint8_t *src, uint32_t n, size_t element)
+{
+    const size_t top = shape->T / 8u;
+    size_t i = 1;
+    while (i < n && !memcmp(src + shape->low, src + i * element + shape->low, top)) i++;
+    return i == n;
+}
+
+/* Means of the symbols of all groups (times 1024) and their classes, as first selectors. */
+static void classify(const tp_encode_state *s, const tp_shape *shape, uint32_t n, uint32_t step)
+{
+    tp_encoder *e = s->encoder;
+    const uint32_t groups = (n + TP_GROUP - 1) / TP_GROUP, last = n % TP_GROUP;
+    s->kernels->group_sums(shape, s->raw, n, e->means);
+    if (last) e->means[groups - 1] = (uint32_t)((uint64_t)e->means[groups - 1] * TP_GROUP / last);
+    tp_classify_groups(e->means, groups, step, TP_MAX_CLASSES, e->selectors);
+}
+
+/* Counts chunk i: by class of its groups if there are classes. Every step-th group, from the first. */
+static void count_chunk(const tp_encode_state *s, const tp_shape *shape, uint32_t i, const uint8_t *src, uint32_t n)
+{
+    tp_encoder *e = s->encoder;
+    tp_choice *c = &e->choice;
+    const size_t element = s->traits->element, group_bytes = TP_GROUP * element;
+    if (shape->c == 2) {
+        memset(e->counts, 0, c->alphabet * sizeof *e->counts);
+        s->kernels->count_symbols(shape, src, n, c->step, e->counts);
+        for (uint32_t k = 0; k < c->alphabet; k++) c->total[i] += e->counts[k];
+        tp_choose_next_table(&e->log2, c, i);
+        return;
+    }
+    if (c->classes == 1) {
+        s->kernels->count_symbols(shape, src, n, c->step, e->counts + (size_t)i * c->alphabet);
+    } else {
+        const uint8_t *class = e->selectors + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP;
+        for (uint32_t g = 0; g * TP_GROUP < n; g += c->step) {
+            const uint32_t left = n - g * TP_GROUP;
+            s->kernels->count_symbols(shape, src + g * group_bytes, left < TP_GROUP ? left : TP_GROUP, 1,
+                                      e->counts + ((size_t)i * c->classes + class[g]) * c->alphabet);
+        }
+    }
+    for (uint32_t first = 0; first < n; first += c->step * TP_GROUP)
+        c->total[i] += n - first < TP_GROUP ? n - first : TP_GROUP;
+}
+
+/*
+ * The tables of a frame, from its counts, for shape and, if `coarser`, for one symbol bit less; *shape becomes the
+ * better. Fewer symbols decode faster and are preferred where they cost less than 0.02 % of the frame.
+ */
+static void choose_shape(const tp_encode_state *s, tp_shape *shape, bool coarser)
+{
+    tp_encoder *e = s->encoder;
+    tp_choice *c = &e->choice;
+    if (coarser) { /* one raw bit more, for each element counted */
+        uint64_t counted = 0;
+        const size_t symbols = (size_t)c->chunks * c->classes * c->alphabet;
+        for (size_t i = 0; i < symbols / 2; i++) e->coarse_counts[i] = e->counts[2 * i] + e->counts[2 * i + 1];
+        e->coarse_choice = (tp_choice){.counts = e->coarse_counts, .chunks = c->chunks, .classes = c->classes,
+                                       .alphabet = c->alphabet / 2, .limit = c->limit, .step = c->step,
+                                       .groups = c->groups};
+        memcpy(e->coarse_choice.total, c->total, sizeof c->total);
+        for (uint32_t i = 0; i < c->chunks; i++) counted += c->total[i];
+        const uint64_t fine = tp_choose_tables(&e->log2, c);
+        const uint64_t coarse = tp_choose_tables(&e->log2, &e->coarse_choice) + counted * 65536;
+        if (coarse <= fine + counted * 8 * s->traits->element * 65536 / SYMBOL_BIT_PAYS) {
+            *c = e->coarse_choice;
+            shape->R++;
+        }
+    } else if (shape->c == 1) {
+        tp_choose_tables(&e->log2, c);
+    }
+    if (c->selector_bits == 1) /* two tables: classes 0 and 1, 2 and 3 */
+        for (uint32_t g = 0; g < c->groups; g++) e->selectors[g] >>= 1;
+    for (uint32_t t = 0; t < c->tables; t++)
+        tp_w32_encode_table_init(&c->record[t], 1u << (shape->T - shape->R) * shape->c, &e->table[t]);
+}
+
+/*
+ * The tables of a frame and what becomes of each chunk's elements (or, low_coded, their top parts). With
+ * `coarser`, *shape may come back with one symbol bit less.
+ */
+void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint32_t chunks, bool low_coded)
+{
+    tp_encoder *e = s->encoder;
+    tp_choice *c = &e->choice;
+    const size_t element = s->traits->element, top = shape->T / 8u, chunk = element << TP_CHUNK_LOG2;
+    const uint32_t elements = (uint32_t)(s->raw_size / element);
+    const bool pairs = shape->c == 2;
+    c->counts = e->counts;
+    c->chunks = chunks;
+    c->tables = 0;
+    c->selector_bits = 0;
+    c->classes = pairs || s->level == TP_LEVEL_FAST ? 1 : TP_MAX_CLASSES;
+    c->alphabet = 1u << (shape->T - shape->R) * shape->c;
+    c->limit = pairs ? 128 : 64;
+    c->step = count_step(s, elements);
+    c->groups = (elements + TP_GROUP - 1) / TP_GROUP;
+    memset(c->total, 0, sizeof c->total);
+    if (!pairs) memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);
+    if (c->classes > 1) classify(s, shape, elements, c->step);
+
+    for (uint32_t i = 0; i < chunks; i++) {
+        const uint8_t *src = s->raw + i * chunk;
+        const size_t bytes = tp_chunk_bytes(s, i, chunk);
+        const uint32_t n = (uint32_t)(bytes / element);
+        tp_part_plan *plan = &e->plan[i][0];
+        *plan = (tp_part_plan){.mode = TP_MODE_RAW};
+        if (low_coded ? tops_are_constant(shape, src, n, element) : is_constant(src, bytes, element)) {
+            plan->mode = TP_MODE_CONSTANT;
+            plan->value = low_coded ? value_of(src + shape->low, top) : value_of(src, element);
+        } else {
+            count_chunk(s, shape, i, src, n);
+        }
+    }
+    choose_shape(s, shape, coarser);
+    bool streams = false;
+
+    for (uint32_t i = 0; i < chunks; i++) {
+        const uint8_t *src = s->raw + i * chunk;
+        const size_t bytes = tp_chunk_bytes(s, i, chunk);
+        const uint32_t n = (uint32_t)(bytes / element), symbols = pairs ? n / 2 : n;
+        const size_t whole = low_coded ? n * top : bytes;
+        tp_part_plan *plan = &e->plan[i][0];
+        if (plan->mode == TP_MODE_CONSTANT) continue;
+        plan->estimate = whole;
+        if (c->total[i]) { /* a single element makes no pair */
+            const uint64_t estimate = stream_bytes(c->cost[i], c->total[i], symbols,
+                                                   tp_stream_words_at(shape, n, !low_coded) +
+                                                       tp_selector_bytes(n, c->selector_bits));
+            if (tp_pays(estimate, whole))
+                *plan = (tp_part_plan){.mode = pairs ? TP_MODE_PAIRS : TP_MODE_W32, .table = c->table[i],
+                                    .estimate = estimate};
+        }
+        if (s->wide_top) { /* the whole byte as a symbol */
+            uint32_t counts[256] = {0};
+            uint64_t cost;
+            const uint32_t tables = e->wide.count;
+            s->kernels->count_bytes(src, n, 1, counts);
+            const uint8_t table = choose_wide_table(e, counts, &cost);
+            const uint64_t estimate = cost == UINT64_MAX ? cost : stream_bytes(cost, n, n, 128);
+            if (estimate < plan->estimate && tp_pays(estimate, whole))
+                *plan = (tp_part_plan){.mode = TP_MODE_WIDE, .table = table, .estimate = estimate};
+            else
+                e->wide.count = tables;
+        }
+        if (!low_coded) plan->try_lz4 = lz4_may_pay(s, src, whole, 1, 0, plan->estimate);
+        streams |= plan->mode == TP_MODE_W32 || plan->mode == TP_MODE_PAIRS;
+    }
+    if (!streams) c->tables = c->selector_bits = 0; /* not used: not stored */
+}
