@@ -12,7 +12,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes, uint8_t *class)
+void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes,
+                        uint8_t *class)
 {
     uint32_t sorted[TP_MAX_GROUPS], bound[TP_MAX_CLASSES], n = 0;
     for (uint32_t g = 0; g < groups; g += step) sorted[n++] = means[g];
@@ -30,13 +31,14 @@ static const uint32_t *counts_of(const tp_choice *c, uint32_t chunk, uint32_t cl
 }
 
 /* Counts and their number of chunk `chunk` (or all) and the classes first..last, into c->sum. */
-static uint64_t sum_counts(tp_choice *c, uint32_t first_chunk, uint32_t last_chunk, uint32_t first, uint32_t last)
+static uint64_t sum_counts(tp_choice *c, uint32_t first_chunk, uint32_t last_chunk, uint32_t first,
+                           uint32_t last)
 {
     uint64_t total = 0;
     memset(c->sum, 0, c->alphabet * sizeof *c->sum);
     for (uint32_t i = first_chunk; i <= last_chunk; i++) {
         if (!c->total[i]) continue;
-        for (uint32_t class = first; class <= last; class++) {
+        for (uint32_t class = first; class <= last; class ++) {
             const uint32_t *counts = counts_of(c, i, class);
             for (uint32_t k = 0; k < c->alphabet; k++) c->sum[k] += counts[k];
         }
@@ -52,13 +54,14 @@ static void fold_classes(tp_choice *c)
 {
     for (uint32_t i = 0; i < c->chunks; i++) {
         uint32_t *into = c->counts + (size_t)i * c->classes * c->alphabet;
-        for (uint32_t class = 1; class < c->classes; class++)
+        for (uint32_t class = 1; class < c->classes; class ++)
             for (uint32_t k = 0; k < c->alphabet; k++) into[k] += into[class * c->alphabet + k];
     }
 }
 
 /* What all chunks save if they may use `record` too; cost: of each under it. */
-static uint64_t saving(const tp_log2 *log2, const tp_choice *c, const tp_symbol_record *record, uint64_t *cost)
+static uint64_t saving(const tp_log2 *log2, const tp_choice *c, const tp_symbol_record *record,
+                       uint64_t *cost)
 {
     uint64_t saved = 0;
     for (uint32_t i = 0; i < c->chunks; i++) {
@@ -70,8 +73,8 @@ static uint64_t saving(const tp_log2 *log2, const tp_choice *c, const tp_symbol_
 }
 
 /*
- * One table for all chunks; then, as long as that pays for its record, the own table of the chunk that would
- * gain most; then each is made anew from the chunks that chose it. Returns the cost of everything.
+ * One table for all chunks; then, as long as that pays for its record, the own table of the chunk that
+ * would gain most; then each is made anew from the chunks that chose it. Returns the cost of everything.
  */
 static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
 {
@@ -91,7 +94,8 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
     if (active > 1) {
         for (uint32_t i = 0; i < c->chunks; i++)
             if (c->total[i])
-                own_cost[i] = tp_symbol_record_build(log2, counts_of(c, i, 0), c->alphabet, c->limit, &c->own[i]);
+                own_cost[i] =
+                    tp_symbol_record_build(log2, counts_of(c, i, 0), c->alphabet, c->limit, &c->own[i]);
         while (c->tables < TP_MAX_TABLES) {
             uint32_t best = c->chunks;
             uint64_t most = 0;
@@ -142,7 +146,8 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
 static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits, tp_symbol_record *record)
 {
     const uint32_t tables = 1u << bits, each = c->classes / tables;
-    uint64_t all = tables * COST_OF_BYTES(4 * c->limit) / c->step + COST_OF_BYTES(c->groups * bits / 8) / c->step;
+    uint64_t all =
+        tables * COST_OF_BYTES(4 * c->limit) / c->step + COST_OF_BYTES(c->groups * bits / 8) / c->step;
     for (uint32_t t = 0; t < tables; t++) {
         if (sum_counts(c, 0, c->chunks - 1, t * each, t * each + each - 1))
             all += tp_symbol_record_build(log2, c->sum, c->alphabet, c->limit, &record[t]);
@@ -174,7 +179,7 @@ uint64_t tp_choose_tables(const tp_log2 *log2, tp_choice *c)
             memcpy(record, four, sizeof record);
         }
         for (uint32_t i = 0; i < c->chunks; i++)
-            for (uint32_t class = 0; c->total[i] && class < c->classes; class++) {
+            for (uint32_t class = 0; c->total[i] && class < c->classes; class ++) {
                 uint64_t total = 0;
                 const uint32_t *counts = counts_of(c, i, class);
                 for (uint32_t k = 0; k < c->alphabet; k++) total += counts[k];

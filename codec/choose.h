@@ -13,16 +13,16 @@
 #define TP_MAX_CLASSES 4   /* of groups, by the mean of their symbols */
 
 typedef struct tp_choice {
-    /* In: the counts. counts[(chunk * classes + class) * alphabet + symbol] of the symbols counted, and their
-     * number a chunk (0: a chunk that needs no table). Every step-th group was counted. */
+    /* In: the counts. counts[(chunk * classes + class) * alphabet + symbol] of the symbols counted, and
+     * their number a chunk (0: a chunk that needs no table). Every step-th group was counted. */
     uint32_t *counts;
     uint64_t total[TP_MAX_CHUNKS];
     uint32_t chunks, classes, alphabet, limit, step, groups;
     /* Out */
-    uint32_t tables;                        /* 0 if nothing was counted */
-    unsigned selector_bits;                 /* tables per stream: 2^this */
-    uint8_t table[TP_MAX_CHUNKS];           /* the chunk's (first) table */
-    uint64_t cost[TP_MAX_CHUNKS];           /* of its counted symbols */
+    uint32_t tables;              /* 0 if nothing was counted */
+    unsigned selector_bits;       /* tables per stream: 2^this */
+    uint8_t table[TP_MAX_CHUNKS]; /* the chunk's (first) table */
+    uint64_t cost[TP_MAX_CHUNKS]; /* of its counted symbols */
     tp_symbol_record record[TP_MAX_TABLES];
     /* Workspace */
     uint32_t sum[4096];
@@ -30,20 +30,21 @@ typedef struct tp_choice {
 } tp_choice;
 
 /*
- * Sorts groups into classes by their means (of the symbols, scaled alike): class[g] = 0..classes - 1, ascending,
- * about equally many each, judged by every step-th group.
+ * Sorts groups into classes by their means (of the symbols, scaled alike): class[g] = 0..classes - 1,
+ * ascending, about equally many each, judged by every step-th group.
  */
-void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes, uint8_t *class);
+void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes,
+                        uint8_t *class);
 
 /*
- * The cheapest of: tables chosen by chunk, or (classes = 4) two or four tables chosen by group. Returns the cost
- * of everything counted and of the records. Changes the counts.
+ * The cheapest of: tables chosen by chunk, or (classes = 4) two or four tables chosen by group. Returns the
+ * cost of everything counted and of the records. Changes the counts.
  */
 uint64_t tp_choose_tables(const tp_log2 *log2, tp_choice *choice);
 
 /*
- * The same chunk by chunk, for alphabets too large to keep the counts of all chunks (pairs): counts holds those of
- * chunk `chunk` alone; the chunk gets the cheapest table so far, or its own where that pays.
+ * The same chunk by chunk, for alphabets too large to keep the counts of all chunks (pairs): counts holds
+ * those of chunk `chunk` alone; the chunk gets the cheapest table so far, or its own where that pays.
  */
 void tp_choose_next_table(const tp_log2 *log2, tp_choice *choice, uint32_t chunk);
 

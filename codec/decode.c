@@ -9,10 +9,11 @@
 
 #define BATCH 8 /* streams handed to a kernel at once, for it to interleave */
 
-/* Low planes of the largest batch: 6 of 8 bytes of a frame's elements, each chunk padded to whole groups (a frame
- * of 2^10-element chunks has no padding but in its last chunk). */
+/* Low planes of the largest batch: 6 of 8 bytes of a frame's elements, each chunk padded to whole groups (a
+ * frame of 2^10-element chunks has no padding but in its last chunk). */
 #define LOW_SCRATCH (TP_FRAME_MAX_RAW / 8 * 6 + TP_GROUP * 6 + TP_SLACK)
-#define PLANE_SCRATCH ((size_t)(1 << TP_CHUNK_LOG2) * 8) /* a chunk in planes; one byte plane needs an eighth */
+#define PLANE_SCRATCH                                                                                      \
+    ((size_t)(1 << TP_CHUNK_LOG2) * 8) /* a chunk in planes; one byte plane needs an eighth */
 
 struct tp_decoder {
     const tp_kernels *kernels;
@@ -49,15 +50,19 @@ void tp_decoder_destroy(tp_decoder *decoder)
     free(decoder);
 }
 
-void tp_decoder_use(tp_decoder *decoder, const tp_kernels *kernels) { decoder->kernels = kernels; }
+void tp_decoder_use(tp_decoder *decoder, const tp_kernels *kernels)
+{
+    decoder->kernels = kernels;
+}
 
 typedef struct decode_state {
     tp_decoder *decoder;
     const tp_kernels *kernels;
     const tp_frame_view *view;
-    const uint8_t *payload; /* where offsets count from: the frame's own, or so that the tail's copy is hit */
-    size_t slack_from;      /* parts that start here or later are read from the tail's copy */
-    const uint8_t *tail;    /* the byte at payload offset slack_from */
+    const uint8_t
+        *payload;        /* where offsets count from: the frame's own, or so that the tail's copy is hit */
+    size_t slack_from;   /* parts that start here or later are read from the tail's copy */
+    const uint8_t *tail; /* the byte at payload offset slack_from */
     uint8_t *dst;
     tp_error *error;
 } decode_state;
@@ -80,8 +85,8 @@ static void provide_slack(decode_state *s, size_t readable)
     s->payload = view->payload;
     s->slack_from = SIZE_MAX;
     if (readable >= (size_t)view->info.stored_size + TP_SLACK) return;
-    /* Everything from the first part that is nearer to the end than TP_SLACK. A part's end is the start of the
-     * next one with data. */
+    /* Everything from the first part that is nearer to the end than TP_SLACK. A part's end is the start of
+     * the next one with data. */
     uint64_t end = view->payload_size;
     for (uint32_t i = view->chunks * view->parts; i-- > 0;) {
         tp_descriptor d;
@@ -108,13 +113,17 @@ static tp_status decode_plane(const decode_state *s, uint32_t index, const tp_de
         memset(out, (int)d->offset, d->n);
         return TP_OK;
     case TP_MODE_WIDE: {
-        tp_wide_job job = {.payload = part(s, d->offset), .table = &s->decoder->wide[d->table], .dst = out,
-                           .n = d->n, .nw = d->nw};
+        tp_wide_job job = {.payload = part(s, d->offset),
+                           .table = &s->decoder->wide[d->table],
+                           .dst = out,
+                           .n = d->n,
+                           .nw = d->nw};
         s->kernels->wide_decode(&job, 1);
         return job.good ? TP_OK : damaged(s, index, "the stream does not end as it must");
     }
     default: /* TP_MODE_LZ4 */
-        if (LZ4_decompress_safe((const char *)part(s, d->offset), (char *)out, (int)d->nw, (int)d->n) != (int)d->n)
+        if (LZ4_decompress_safe((const char *)part(s, d->offset), (char *)out, (int)d->nw, (int)d->n) !=
+            (int)d->n)
             return damaged(s, index, "the lz4 block does not decode to its size");
         return TP_OK;
     }
@@ -135,7 +144,8 @@ static void fill_constant(uint8_t *dst, size_t bytes, uint64_t value, size_t wid
 }
 
 /* Top parts and low planes (both n elements) into elements, for tops that come from no stream. */
-static void merge_tops(const tp_frame_view *view, const uint8_t *tops, const uint8_t *low, uint32_t n, uint8_t *dst)
+static void merge_tops(const tp_frame_view *view, const uint8_t *tops, const uint8_t *low, uint32_t n,
+                       uint8_t *dst)
 {
     const size_t element = view->group, top = view->shape.T / 8;
     const size_t stride = ((size_t)n + TP_GROUP - 1) / TP_GROUP * TP_GROUP * 2;
@@ -174,7 +184,8 @@ static tp_status check_chunk(const decode_state *s, uint32_t chunk, uint64_t *ha
     *hash = s->kernels->hash64(s->dst + start, bytes);
 #ifndef TP_IGNORE_HASHES
     if (*hash != d.hash)
-        return tp_error_set(s->error, TP_CORRUPT, "frame: chunk %u: hash of the decoded bytes does not match", chunk);
+        return tp_error_set(s->error, TP_CORRUPT,
+                            "frame: chunk %u: hash of the decoded bytes does not match", chunk);
 #endif
     return TP_OK;
 }
@@ -186,7 +197,8 @@ static tp_status run_batch(const decode_state *s, tp_w32_job *jobs, const uint32
     if (count == 0) return TP_OK;
     s->kernels->w32_decode(&s->view->shape, jobs, count);
     for (size_t i = 0; i < count; i++) {
-        if (!jobs[i].good) return damaged(s, chunks[i] * s->view->parts, "the stream does not end as it must");
+        if (!jobs[i].good)
+            return damaged(s, chunks[i] * s->view->parts, "the stream does not end as it must");
         const tp_status status = check_chunk(s, chunks[i], &hashes[chunks[i]]);
         if (status) return status;
     }
@@ -220,7 +232,9 @@ static tp_status decode_split(const decode_state *s, uint64_t *hashes)
             const uint8_t *payload = part(s, d.offset);
             jobs[count] = (tp_w32_job){
                 .payload = payload,
-                .low = low ? low : shape->low ? payload + tp_stream_words_at(shape, d.n, false) : NULL,
+                .low = low          ? low
+                       : shape->low ? payload + tp_stream_words_at(shape, d.n, false)
+                                    : NULL,
                 .words = payload + tp_stream_words_at(shape, d.n, low == NULL),
                 .table = &s->decoder->w32[d.table],
                 .dst = dst,
@@ -296,18 +310,22 @@ tp_status tp_frame_decode(tp_decoder *decoder, const tp_frame_view *view, size_t
 {
     const tp_frame_info *info = &view->info;
     if (capacity < info->raw_size)
-        return tp_error_set(error, TP_BUFFER_TOO_SMALL, "frame: %zu bytes of room for %u", capacity, info->raw_size);
-    decode_state s = {.decoder = decoder, .kernels = decoder->kernels, .view = view, .dst = dst, .error = error};
-    uint64_t hashes[1 + (TP_FRAME_MAX_RAW >> 10)]; /* the raw size, then the chunks: of at least 2^10 bytes each */
+        return tp_error_set(error, TP_BUFFER_TOO_SMALL, "frame: %zu bytes of room for %u", capacity,
+                            info->raw_size);
+    decode_state s = {
+        .decoder = decoder, .kernels = decoder->kernels, .view = view, .dst = dst, .error = error};
+    uint64_t hashes[1 + (TP_FRAME_MAX_RAW >>
+                         10)]; /* the raw size, then the chunks: of at least 2^10 bytes each */
     uint64_t raw[2];
     uint32_t chunks = view->chunks;
     tp_status status = TP_OK;
 
     provide_slack(&s, readable);
     for (uint32_t i = 0; i < view->symbol_tables; i++)
-        tp_w32_table_init(view->symbol_table + 256u * info->elements_per_symbol * i, info->elements_per_symbol == 2,
-                          &decoder->w32[i]);
-    for (uint32_t i = 0; i < view->wide_tables; i++) tp_wide_table_init(view->wide_table + 512u * i, &decoder->wide[i]);
+        tp_w32_table_init(view->symbol_table + 256u * info->elements_per_symbol * i,
+                          info->elements_per_symbol == 2, &decoder->w32[i]);
+    for (uint32_t i = 0; i < view->wide_tables; i++)
+        tp_wide_table_init(view->wide_table + 512u * i, &decoder->wide[i]);
 
     switch ((int)info->codec) {
     case TP_FRAME_SPLIT:
@@ -320,8 +338,8 @@ tp_status tp_frame_decode(tp_decoder *decoder, const tp_frame_view *view, size_t
         memcpy(dst, view->payload, info->raw_size);
         break;
     default: /* TP_FRAME_LZ4 */
-        if (LZ4_decompress_safe((const char *)view->payload, dst, (int)view->payload_size, (int)info->raw_size) !=
-            (int)info->raw_size)
+        if (LZ4_decompress_safe((const char *)view->payload, dst, (int)view->payload_size,
+                                (int)info->raw_size) != (int)info->raw_size)
             status = tp_error_set(error, TP_CORRUPT, "frame: the lz4 block does not decode to its size");
     }
     if (status) return status;

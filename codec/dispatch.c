@@ -76,7 +76,10 @@ bool tp_kernel_available(const char *name)
     return tp_kernels_find(name, &is_available) && is_available;
 }
 
-const char *tp_kernel_active(void) { return tp_kernels_get()->name; }
+const char *tp_kernel_active(void)
+{
+    return tp_kernels_get()->name;
+}
 
 tp_status tp_kernel_force(const char *name)
 {
@@ -91,14 +94,23 @@ tp_status tp_kernel_force(const char *name)
     return TP_OK;
 }
 
-uint64_t tp_hash64(const void *data, size_t size) { return tp_kernels_get()->hash64(data, size); }
+uint64_t tp_hash64(const void *data, size_t size)
+{
+    return tp_kernels_get()->hash64(data, size);
+}
 
-void tp_hash128(const void *data, size_t size, uint64_t hash[2]) { tp_kernels_get()->hash128(data, size, hash); }
+void tp_hash128(const void *data, size_t size, uint64_t hash[2])
+{
+    tp_kernels_get()->hash128(data, size, hash);
+}
 
 _Static_assert(sizeof(XXH3_state_t) <= sizeof(tp_hasher), "tp_hasher holds an XXH3_state_t");
 _Static_assert(_Alignof(tp_hasher) >= _Alignof(XXH3_state_t), "tp_hasher is aligned for an XXH3_state_t");
 
-void tp_hasher_init(tp_hasher *hasher) { XXH3_128bits_reset((XXH3_state_t *)(void *)hasher->state); }
+void tp_hasher_init(tp_hasher *hasher)
+{
+    XXH3_128bits_reset((XXH3_state_t *)(void *)hasher->state);
+}
 
 void tp_hasher_add(tp_hasher *hasher, const void *data, size_t size)
 {

@@ -1,6 +1,6 @@
 /*
- * Encoding of frames: codec, header, hashes, and the public calls. What is chosen when: docs/architecture.md,
- * "What the encoder chooses".
+ * Encoding of frames: codec, header, hashes, and the public calls. What is chosen when:
+ * docs/architecture.md, "What the encoder chooses".
  */
 #include <lz4.h>
 #include <lz4hc.h>
@@ -47,9 +47,15 @@ void tp_encoder_destroy(tp_encoder *encoder)
     free(encoder);
 }
 
-void tp_encoder_use(tp_encoder *encoder, const tp_kernels *kernels) { encoder->kernels = kernels; }
+void tp_encoder_use(tp_encoder *encoder, const tp_kernels *kernels)
+{
+    encoder->kernels = kernels;
+}
 
-size_t tp_encode_bound(size_t raw_size) { return TP_FRAME_HEADER + (size_t)tp_align(raw_size, 128); }
+size_t tp_encode_bound(size_t raw_size)
+{
+    return TP_FRAME_HEADER + (size_t)tp_align(raw_size, 128);
+}
 
 static void put_header(const tp_encode_state *s, tp_frame_codec codec, size_t stored, uint32_t payload_size,
                        tp_method method)
@@ -66,8 +72,8 @@ static void put_header(const tp_encode_state *s, tp_frame_codec codec, size_t st
 }
 
 /* The hashes over directory, raw bytes (by their chunks' hashes) and the whole frame, in this order. */
-static void put_hashes(const tp_encode_state *s, size_t payload_at, size_t stored, const uint64_t *chunk_hashes,
-                       size_t chunks)
+static void put_hashes(const tp_encode_state *s, size_t payload_at, size_t stored,
+                       const uint64_t *chunk_hashes, size_t chunks)
 {
     uint8_t *h = s->frame;
     uint64_t hash[2], parts[1 + MAX_CHUNKS];
@@ -93,7 +99,8 @@ static size_t end_plain_frame(const tp_encode_state *s, tp_frame_codec codec, si
         const size_t left = s->raw_size - at;
         hashes[chunks++] = s->kernels->hash64(s->raw + at, left < TP_RAW_CHUNK ? left : TP_RAW_CHUNK);
     }
-    put_header(s, codec, stored, (uint32_t)payload_size, codec == TP_FRAME_RAW ? TP_METHOD_RAW : TP_METHOD_LZ4);
+    put_header(s, codec, stored, (uint32_t)payload_size,
+               codec == TP_FRAME_RAW ? TP_METHOD_RAW : TP_METHOD_LZ4);
     put_hashes(s, TP_FRAME_HEADER, stored, hashes, chunks);
     return stored;
 }
@@ -135,11 +142,15 @@ static bool start_payload(const tp_encode_state *s, size_t tables, size_t descri
 }
 
 /* With symbols of so many bits or, if `coarser`, one less where that is better. */
-static size_t encode_split(const tp_encode_state *s, unsigned symbol_bits, unsigned per_symbol, bool coarser)
+static size_t encode_split(const tp_encode_state *s, unsigned symbol_bits, unsigned per_symbol,
+                           bool coarser)
 {
     tp_encoder *e = s->encoder;
-    tp_shape shape = {.T = s->traits->T, .R = (uint8_t)(s->traits->T - symbol_bits), .low = s->traits->low,
-                      .c = (uint8_t)per_symbol, .rotated = s->traits->rotated};
+    tp_shape shape = {.T = s->traits->T,
+                      .R = (uint8_t)(s->traits->T - symbol_bits),
+                      .low = s->traits->low,
+                      .c = (uint8_t)per_symbol,
+                      .rotated = s->traits->rotated};
     const size_t element = s->traits->element, chunk = element << TP_CHUNK_LOG2;
     const uint32_t chunks = (uint32_t)((s->raw_size + chunk - 1) / chunk);
     e->choice.tables = 0;
@@ -162,7 +173,8 @@ static size_t encode_split(const tp_encode_state *s, unsigned symbol_bits, unsig
     tp_payload_writer w;
     if (!start_payload(s, tables + 512u * e->wide.count, chunks * parts, &w)) return 0;
     for (uint32_t i = 0; i < e->choice.tables; i++)
-        tp_symbol_record_store(&e->choice.record[i], per_symbol == 2, s->frame + TP_FRAME_HEADER + 256u * per_symbol * i);
+        tp_symbol_record_store(&e->choice.record[i], per_symbol == 2,
+                               s->frame + TP_FRAME_HEADER + 256u * per_symbol * i);
     for (uint32_t i = 0; i < e->wide.count; i++)
         tp_wide_record_store(e->wide.F[i], s->frame + TP_FRAME_HEADER + tables + 512u * i);
 
@@ -170,10 +182,12 @@ static size_t encode_split(const tp_encode_state *s, unsigned symbol_bits, unsig
     for (uint32_t i = 0; i < chunks; i++) {
         const size_t start = i * chunk, bytes = tp_chunk_bytes(s, i, chunk);
         hashes[i] = s->kernels->hash64(s->raw + start, bytes);
-        if (!tp_put_top(s, &w, &shape, s->raw + start, (uint32_t)(bytes / element), low_coded, &e->plan[i][0], hashes[i]))
+        if (!tp_put_top(s, &w, &shape, s->raw + start, (uint32_t)(bytes / element), low_coded,
+                        &e->plan[i][0], hashes[i]))
             return 0;
         for (unsigned y = 0; low_coded && y < shape.low; y++)
-            if (!tp_put_plane(s, &w, s->raw + start, bytes, (unsigned)element, y, &e->plan[i][1 + y], TP_METHOD_LZ4, 0))
+            if (!tp_put_plane(s, &w, s->raw + start, bytes, (unsigned)element, y, &e->plan[i][1 + y],
+                              TP_METHOD_LZ4, 0))
                 return 0;
     }
 
@@ -202,7 +216,8 @@ static size_t encode_planes(const tp_encode_state *s, bool joined)
     e->wide.count = 0;
     for (uint32_t i = 0; i < chunks && !joined; i++) {
         const size_t start = i * chunk, bytes = tp_chunk_bytes(s, i, chunk);
-        for (unsigned k = 0; k < group; k++) tp_plan_plane(s, s->raw + start, bytes, group, k, &e->plan[i][k]);
+        for (unsigned k = 0; k < group; k++)
+            tp_plan_plane(s, s->raw + start, bytes, group, k, &e->plan[i][k]);
     }
     tp_payload_writer w;
     if (!start_payload(s, 512u * e->wide.count, chunks * parts, &w)) return 0;
@@ -226,7 +241,9 @@ static size_t encode_planes(const tp_encode_state *s, bool joined)
             continue;
         }
         for (unsigned k = 0; k < group; k++)
-            if (!tp_put_plane(s, &w, src, bytes, group, k, &e->plan[i][k], TP_METHOD_BG_LZ4, k ? 0 : hashes[i])) return 0;
+            if (!tp_put_plane(s, &w, src, bytes, group, k, &e->plan[i][k], TP_METHOD_BG_LZ4,
+                              k ? 0 : hashes[i]))
+                return 0;
     }
 
     const size_t stored = (size_t)(w.at - s->frame);
@@ -256,7 +273,8 @@ static size_t encode_usual_split(const tp_encode_state *s)
 {
     if (s->level == TP_LEVEL_FAST)
         return s->traits->pairs ? encode_split(s, 8, 2, false) : encode_split(s, s->traits->s[0], 1, false);
-    return s->traits->finer ? encode_split(s, s->traits->finer, 1, true) : encode_split(s, s->traits->s[0], 1, false);
+    return s->traits->finer ? encode_split(s, s->traits->finer, 1, true)
+                            : encode_split(s, s->traits->s[0], 1, false);
 }
 
 /* Level max: everything that the class allows, and what level default makes, so that it is never larger. */
@@ -280,8 +298,8 @@ static size_t encode_smallest(const tp_encode_state *s)
     return stored;
 }
 
-tp_status tp_encode(tp_encoder *encoder, tp_class cls, tp_level level, tp_codec_choice choice, const void *raw,
-                    size_t raw_size, void *dst, size_t capacity, size_t *size)
+tp_status tp_encode(tp_encoder *encoder, tp_class cls, tp_level level, tp_codec_choice choice,
+                    const void *raw, size_t raw_size, void *dst, size_t capacity, size_t *size)
 {
     const tp_class_traits *traits = tp_class_traits_of(cls);
     if (!traits || raw_size < 1 || raw_size > TP_FRAME_MAX_RAW || (unsigned)level > TP_LEVEL_MAX ||
@@ -293,14 +311,22 @@ tp_status tp_encode(tp_encoder *encoder, tp_class cls, tp_level level, tp_codec_
         cls = TP_CLASS_BYTES;
         traits = tp_class_traits_of(cls);
     }
-    const tp_encode_state state = {.encoder = encoder, .kernels = encoder->kernels, .cls = cls, .traits = traits,
-                                .level = level, .lz4 = choice != TP_CODEC_RANS, .wide_top = cls == TP_CLASS_I8, .raw = raw, .raw_size = raw_size,
-                                .frame = dst};
+    const tp_encode_state state = {.encoder = encoder,
+                                   .kernels = encoder->kernels,
+                                   .cls = cls,
+                                   .traits = traits,
+                                   .level = level,
+                                   .lz4 = choice != TP_CODEC_RANS,
+                                   .wide_top = cls == TP_CLASS_I8,
+                                   .raw = raw,
+                                   .raw_size = raw_size,
+                                   .frame = dst};
     const tp_encode_state *const s = &state;
     size_t stored = 0;
     if (choice == TP_CODEC_RAW)
         stored = 0;
-    else if (choice == TP_CODEC_LZ4 || cls == TP_CLASS_BYTES || (choice == TP_CODEC_BG_LZ4 && traits->planes == 1))
+    else if (choice == TP_CODEC_LZ4 || cls == TP_CLASS_BYTES ||
+             (choice == TP_CODEC_BG_LZ4 && traits->planes == 1))
         stored = raw_size > 1 ? encode_lz4(s) : 0;
     else if (choice == TP_CODEC_BG_LZ4)
         stored = encode_planes(s, true);

@@ -1,7 +1,7 @@
 /*
- * What the files of the encoder share: the workspace, the frame being made, and the steps of making it. A frame
- * is planned first (plan.c: modes, tables, estimates), since the tables stand before the payload, then its parts
- * are written (parts.c), and its header and hashes last (encode.c).
+ * What the files of the encoder share: the workspace, the frame being made, and the steps of making it. A
+ * frame is planned first (plan.c: modes, tables, estimates), since the tables stand before the payload,
+ * then its parts are written (parts.c), and its header and hashes last (encode.c).
  */
 #ifndef TP_CODEC_ENCODER_H
 #define TP_CODEC_ENCODER_H
@@ -17,9 +17,9 @@
 /* What one part (a chunk's elements or tops, or one byte plane) becomes. */
 typedef struct tp_part_plan {
     uint8_t mode, table;
-    bool try_lz4;        /* a sample shrinks: try it, and fall back to mode */
-    uint64_t value;      /* of a constant */
-    uint64_t estimate;   /* bytes */
+    bool try_lz4;      /* a sample shrinks: try it, and fall back to mode */
+    uint64_t value;    /* of a constant */
+    uint64_t estimate; /* bytes */
 } tp_part_plan;
 
 typedef struct tp_wide_pool {
@@ -31,8 +31,8 @@ typedef struct tp_wide_pool {
 struct tp_encoder {
     const tp_kernels *kernels;
     tp_log2 log2;
-    /* Counts by chunk and class of groups: 2^10 symbols in 16 chunks, 2^12 in 4, 2^7 in 32, in 4 classes each; or
-     * those of one chunk of pairs, 2^16. */
+    /* Counts by chunk and class of groups: 2^10 symbols in 16 chunks, 2^12 in 4, 2^7 in 32, in 4 classes
+     * each; or those of one chunk of pairs, 2^16. */
     uint32_t counts[65536];
     uint32_t coarse_counts[32768]; /* the same with one symbol bit less */
     tp_choice choice, coarse_choice;
@@ -55,7 +55,7 @@ typedef struct tp_encode_state {
     tp_class cls;
     const tp_class_traits *traits;
     tp_level level;
-    bool lz4; /* typed parts may become lz4 blocks */
+    bool lz4;      /* typed parts may become lz4 blocks */
     bool wide_top; /* elements of a byte may be wide symbols */
     const uint8_t *raw;
     size_t raw_size;
@@ -69,32 +69,39 @@ static inline size_t tp_chunk_bytes(const tp_encode_state *s, uint32_t index, si
 }
 
 /* Saves at least 1 % of `whole` bytes. */
-static inline bool tp_pays(uint64_t bytes, uint64_t whole) { return bytes * 100 <= whole * 99; }
+static inline bool tp_pays(uint64_t bytes, uint64_t whole)
+{
+    return bytes * 100 <= whole * 99;
+}
 
-/* plan.c: a byte plane (byte `index` of every `element` bytes at src); then the tables of a frame and what becomes
- * of each chunk's elements or, low_coded, their top parts. With `coarser`, *shape may come back with one symbol
- * bit less. */
-void tp_plan_plane(const tp_encode_state *s, const uint8_t *src, size_t size, unsigned element, unsigned index,
-                tp_part_plan *plan);
+/* plan.c: a byte plane (byte `index` of every `element` bytes at src); then the tables of a frame and what
+ * becomes of each chunk's elements or, low_coded, their top parts. With `coarser`, *shape may come back
+ * with one symbol bit less. */
+void tp_plan_plane(const tp_encode_state *s, const uint8_t *src, size_t size, unsigned element,
+                   unsigned index, tp_part_plan *plan);
 void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint32_t chunks, bool low_coded);
 
 /* parts.c: where the parts of a frame go. */
 typedef struct tp_payload_writer {
-    uint8_t *at;         /* where the next part starts */
+    uint8_t *at;          /* where the next part starts */
     uint8_t *start, *end; /* of the room for payload; end - start is a multiple of 128 */
-    uint8_t *descriptor; /* the next one */
+    uint8_t *descriptor;  /* the next one */
     tp_method method;
 } tp_payload_writer;
 
-/* An lz4 block of at most `capacity` bytes, or 0. Level max searches harder where there is something to find. */
-size_t tp_lz4_block(const tp_encode_state *s, const uint8_t *src, size_t size, uint8_t *dst, size_t capacity);
-/* Each appends one part with its descriptor; false: no room (or, lz4: no gain), so something else must be done. */
-bool tp_put_lz4(const tp_encode_state *s, tp_payload_writer *w, const uint8_t *src, size_t size, uint64_t other, uint32_t n,
-             tp_method method, uint64_t hash);
+/* An lz4 block of at most `capacity` bytes, or 0. Level max searches harder where there is something to
+ * find. */
+size_t tp_lz4_block(const tp_encode_state *s, const uint8_t *src, size_t size, uint8_t *dst,
+                    size_t capacity);
+/* Each appends one part with its descriptor; false: no room (or, lz4: no gain), so something else must be
+ * done. */
+bool tp_put_lz4(const tp_encode_state *s, tp_payload_writer *w, const uint8_t *src, size_t size,
+                uint64_t other, uint32_t n, tp_method method, uint64_t hash);
 bool tp_put_raw(tp_payload_writer *w, const uint8_t *src, size_t size, uint32_t n, uint64_t hash);
-bool tp_put_plane(const tp_encode_state *s, tp_payload_writer *w, const uint8_t *src, size_t size, unsigned element,
-               unsigned index, const tp_part_plan *plan, tp_method lz4_method, uint64_t hash);
-bool tp_put_top(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *shape, const uint8_t *src, uint32_t n,
-             bool low_coded, const tp_part_plan *plan, uint64_t hash);
+bool tp_put_plane(const tp_encode_state *s, tp_payload_writer *w, const uint8_t *src, size_t size,
+                  unsigned element, unsigned index, const tp_part_plan *plan, tp_method lz4_method,
+                  uint64_t hash);
+bool tp_put_top(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *shape, const uint8_t *src,
+                uint32_t n, bool low_coded, const tp_part_plan *plan, uint64_t hash);
 
 #endif

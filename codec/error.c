@@ -11,7 +11,10 @@ const char *tp_version(void)
     return TEXT(TP_VERSION_MAJOR) "." TEXT(TP_VERSION_MINOR) "." TEXT(TP_VERSION_PATCH);
 }
 
-int tp_abi_version(void) { return TP_ABI_VERSION; }
+int tp_abi_version(void)
+{
+    return TP_ABI_VERSION;
+}
 
 const char *tp_status_message(tp_status status)
 {

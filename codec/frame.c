@@ -103,15 +103,16 @@ static tp_status check_symbol_table(const uint8_t *record, uint32_t limit, unsig
         const uint32_t F = tp_load16(record + 4 * n), symbol = tp_load16(record + 4 * n + 2);
         if (F == 0) break;
         CHECK(F <= 1023, "symbol table %u: frequency %u is above 1023", number, F);
-        CHECK(symbol >> bits == 0, "symbol table %u: symbol %u has more than %u bits", number, symbol, bits);
+        CHECK(symbol >> bits == 0, "symbol table %u: symbol %u has more than %u bits", number, symbol,
+              bits);
         CHECK(n == 0 || symbol > previous, "symbol table %u: symbols do not ascend", number);
         previous = symbol;
         sum += F;
     }
     CHECK(n >= 2, "symbol table %u: fewer than two entries", number);
     CHECK(sum == 1024, "symbol table %u: frequencies sum to %u, not 1024", number, sum);
-    CHECK(all_zero(record + 4 * (size_t)n, 4 * (size_t)(limit - n)), "symbol table %u: data after its last entry",
-          number);
+    CHECK(all_zero(record + 4 * (size_t)n, 4 * (size_t)(limit - n)),
+          "symbol table %u: data after its last entry", number);
     return TP_OK;
 }
 
@@ -142,19 +143,19 @@ static tp_status check_exceptions(const tp_frame_view *view, const uint8_t *list
         const uint32_t position = entry & ((1u << position_bits) - 1), symbol = entry >> position_bits;
         CHECK(position < positions, "descriptor %u: exception %u lies beyond the chunk", index, i);
         CHECK(i == 0 || position > previous, "descriptor %u: exceptions do not ascend", index);
-        CHECK(symbol >> width == 0, "descriptor %u: exception %u has a symbol of more than %u bits", index, i,
-              width);
+        CHECK(symbol >> width == 0, "descriptor %u: exception %u has a symbol of more than %u bits", index,
+              i, width);
         previous = position;
     }
     return TP_OK;
 }
 
 /*
- * One descriptor. bytes: what it stands for, decoded; whole: it stands for whole elements or tops, else for a
- * byte plane. *offset is where its part must start and is moved to where the next one does.
+ * One descriptor. bytes: what it stands for, decoded; whole: it stands for whole elements or tops, else for
+ * a byte plane. *offset is where its part must start and is moved to where the next one does.
  */
-static tp_status check_descriptor(const tp_frame_view *view, uint32_t index, uint32_t n, size_t bytes, bool whole,
-                                  uint64_t *offset, tp_method *method, tp_error *error)
+static tp_status check_descriptor(const tp_frame_view *view, uint32_t index, uint32_t n, size_t bytes,
+                                  bool whole, uint64_t *offset, tp_method *method, tp_error *error)
 {
     tp_descriptor d;
     tp_descriptor_load(view, index, &d);
@@ -180,7 +181,8 @@ static tp_status check_descriptor(const tp_frame_view *view, uint32_t index, uin
     case TP_MODE_CONSTANT: {
         CHECK(!view->info.joined && n, "descriptor %u: constant does not belong here", index);
         const size_t width = bytes / n; /* of one element, top or byte */
-        CHECK(width == 8 || d.offset >> 8 * width == 0, "descriptor %u: constant wider than its element", index);
+        CHECK(width == 8 || d.offset >> 8 * width == 0, "descriptor %u: constant wider than its element",
+              index);
         if (*method == TP_METHOD_RAW) *method = TP_METHOD_CONSTANT;
         return TP_OK;
     }
@@ -188,8 +190,8 @@ static tp_status check_descriptor(const tp_frame_view *view, uint32_t index, uin
     case TP_MODE_PAIRS:
         CHECK(split && whole && view->shape.c == (d.mode == TP_MODE_PAIRS ? 2 : 1),
               "descriptor %u: mode %u does not belong here", index, d.mode);
-        CHECK(d.table + (1u << view->selector_bits) <= view->symbol_tables, "descriptor %u: no symbol table %u", index,
-              d.table + (1u << view->selector_bits) - 1);
+        CHECK(d.table + (1u << view->selector_bits) <= view->symbol_tables,
+              "descriptor %u: no symbol table %u", index, d.table + (1u << view->selector_bits) - 1);
         CHECK(d.nw <= (d.n + TP_GROUP - 1) / TP_GROUP * TP_GROUP / view->shape.c,
               "descriptor %u: more words than symbols", index);
         CHECK(d.nx <= d.n, "descriptor %u: more exceptions than elements", index);
@@ -197,16 +199,19 @@ static tp_status check_descriptor(const tp_frame_view *view, uint32_t index, uin
         *method = TP_METHOD_RANS;
         break;
     case TP_MODE_WIDE:
-        CHECK(n && (split ? (whole ? tp_class_traits_of(view->info.cls)->wide_top : low_coded) : !view->info.joined),
+        CHECK(n && (split ? (whole ? tp_class_traits_of(view->info.cls)->wide_top : low_coded)
+                          : !view->info.joined),
               "descriptor %u: mode wide does not belong here", index);
         CHECK(d.table < view->wide_tables, "descriptor %u: no wide table %u", index, d.table);
-        CHECK(d.nw <= (d.n + TP_GROUP - 1) / TP_GROUP * TP_GROUP, "descriptor %u: more words than symbols", index);
+        CHECK(d.nw <= (d.n + TP_GROUP - 1) / TP_GROUP * TP_GROUP, "descriptor %u: more words than symbols",
+              index);
         used = 128 + 2 * (uint64_t)d.nw;
         *method = TP_METHOD_RANS;
         break;
     case TP_MODE_LZ4:
         CHECK(!split || !whole || !low_coded, "descriptor %u: mode lz4 does not belong here", index);
-        CHECK(d.nw >= 1 && d.nw < bytes, "descriptor %u: an lz4 block of %u bytes for %zu", index, d.nw, bytes);
+        CHECK(d.nw >= 1 && d.nw < bytes, "descriptor %u: an lz4 block of %u bytes for %zu", index, d.nw,
+              bytes);
         used = d.nw;
         if (*method != TP_METHOD_RANS) *method = split ? TP_METHOD_LZ4 : TP_METHOD_BG_LZ4;
         break;
@@ -216,16 +221,19 @@ static tp_status check_descriptor(const tp_frame_view *view, uint32_t index, uin
 
     CHECK(d.offset == *offset, "descriptor %u: starts at %llu where %llu belongs", index,
           (unsigned long long)d.offset, (unsigned long long)*offset);
-    CHECK(tp_align(used, 128) <= view->payload_size - *offset, "descriptor %u: runs beyond the payload", index);
+    CHECK(tp_align(used, 128) <= view->payload_size - *offset, "descriptor %u: runs beyond the payload",
+          index);
     const uint8_t *part = view->payload + *offset;
     CHECK(all_zero(part + used, tp_align(used, 128) - used), "descriptor %u: padding is not zero", index);
     if (d.mode == TP_MODE_W32 || d.mode == TP_MODE_PAIRS) {
         const uint8_t *words = part + tp_stream_words_at(&view->shape, d.n, !low_coded);
-        if (d.nw & 1) CHECK(all_zero(words + 2 * (size_t)d.nw, 2), "descriptor %u: padding is not zero", index);
+        if (d.nw & 1)
+            CHECK(all_zero(words + 2 * (size_t)d.nw, 2), "descriptor %u: padding is not zero", index);
         const uint8_t *selectors = words + tp_align(2 * (uint64_t)d.nw, 4);
         const size_t selector_bytes = tp_selector_bytes(d.n, view->selector_bits);
         const size_t bits = (size_t)((d.n + TP_GROUP - 1) / TP_GROUP) * view->selector_bits;
-        for (size_t b = bits; b < 8 * selector_bytes; b++) /* every selector is valid: all 2^bits tables exist */
+        for (size_t b = bits; b < 8 * selector_bytes;
+             b++) /* every selector is valid: all 2^bits tables exist */
             CHECK(!(selectors[b / 8] >> (b & 7) & 1), "descriptor %u: padding is not zero", index);
         const tp_status status = check_exceptions(view, selectors + selector_bytes, &d, index, error);
         if (status) return status;
@@ -249,11 +257,14 @@ static tp_status check_geometry(const uint8_t *h, tp_frame_view *view, tp_error 
         const unsigned c = info->elements_per_symbol, s = info->symbol_bits;
         bool allowed = false;
         for (unsigned i = 0; i < 3; i++) allowed |= s && traits->s[i] == s;
-        CHECK(allowed && (c == 1 || (c == 2 && traits->pairs && s == 8)), "s = %u, c = %u in class %s", s, c,
-              tp_class_name(info->cls));
+        CHECK(allowed && (c == 1 || (c == 2 && traits->pairs && s == 8)), "s = %u, c = %u in class %s", s,
+              c, tp_class_name(info->cls));
         CHECK(h[12] == 1 || h[12] == 2 || h[12] == 4, "%u tables per stream", h[12]);
         view->selector_bits = h[12] / 2; /* 1, 2, 4 tables: 0, 1, 2 bits */
-        view->shape = (tp_shape){.T = traits->T, .R = (uint8_t)(traits->T - s), .low = traits->low, .c = (uint8_t)c,
+        view->shape = (tp_shape){.T = traits->T,
+                                 .R = (uint8_t)(traits->T - s),
+                                 .low = traits->low,
+                                 .c = (uint8_t)c,
                                  .rotated = traits->rotated};
         view->group = traits->element;
         view->parts = info->low_coded ? 1u + traits->low : 1;
@@ -288,8 +299,8 @@ static tp_status check_descriptors(tp_frame_view *view, tp_method *method, tp_er
                 n = (uint32_t)(view->info.joined ? bytes : (bytes + view->group - 1 - part) / view->group);
                 part_bytes = n;
             }
-            const tp_status status =
-                check_descriptor(view, i * view->parts + part, n, part_bytes, whole, &offset, method, error);
+            const tp_status status = check_descriptor(view, i * view->parts + part, n, part_bytes, whole,
+                                                      &offset, method, error);
             if (status) return status;
         }
     }
@@ -298,7 +309,8 @@ static tp_status check_descriptors(tp_frame_view *view, tp_method *method, tp_er
     return TP_OK;
 }
 
-tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_frame_view *view, tp_error *error)
+tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_frame_view *view,
+                            tp_error *error)
 {
     const uint8_t *h = frame;
     if (size < TP_FRAME_HEADER) return tp_error_set(error, TP_TRUNCATED, "frame: ends within its header");
@@ -315,9 +327,11 @@ tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_
         CHECK(same_hash(hash, info->stored_hash, 2), "hash of the stored bytes does not match");
     }
     if ((unsigned)info->codec > TP_FRAME_PLANES)
-        return tp_error_set(error, TP_UNSUPPORTED, "frame: codec %u is not known to this version", info->codec);
+        return tp_error_set(error, TP_UNSUPPORTED, "frame: codec %u is not known to this version",
+                            info->codec);
     if ((unsigned)info->cls >= TP_CLASS_COUNT)
-        return tp_error_set(error, TP_UNSUPPORTED, "frame: dtype class %u is not known to this version", info->cls);
+        return tp_error_set(error, TP_UNSUPPORTED, "frame: dtype class %u is not known to this version",
+                            info->cls);
 
     CHECK((h[8] & ~3u) == 0 && h[14] == 0 && h[15] == 0 && all_zero(h + 40, 56), "reserved bytes are set");
     const uint32_t descriptors = tp_load32(h + 24);
@@ -327,7 +341,8 @@ tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_
     view->payload_size = tp_load32(h + 28);
     view->group = 1;
     view->parts = 1;
-    CHECK(view->symbol_tables <= TP_MAX_TABLES && view->wide_tables <= TP_MAX_TABLES, "more than 16 tables");
+    CHECK(view->symbol_tables <= TP_MAX_TABLES && view->wide_tables <= TP_MAX_TABLES,
+          "more than 16 tables");
 
     const bool chunked = info->codec == TP_FRAME_SPLIT || info->codec == TP_FRAME_PLANES;
     if (chunked) {
@@ -374,8 +389,8 @@ tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_
         CHECK(view->payload_size == info->raw_size, "payload is %u bytes, raw size %u", view->payload_size,
               info->raw_size);
     } else {
-        CHECK(view->payload_size >= 1 && view->payload_size < info->raw_size, "an lz4 block of %u bytes for %u",
-              view->payload_size, info->raw_size);
+        CHECK(view->payload_size >= 1 && view->payload_size < info->raw_size,
+              "an lz4 block of %u bytes for %u", view->payload_size, info->raw_size);
         method = TP_METHOD_LZ4;
     }
     CHECK(info->method == method, "method is %u where %u belongs", info->method, method);

@@ -34,12 +34,12 @@ typedef struct tp_descriptor {
 /* A frame that has passed tp_frame_validate; points into it. */
 typedef struct tp_frame_view {
     tp_frame_info info;
-    tp_shape shape;    /* split */
-    unsigned group;    /* planes: byte planes */
+    tp_shape shape; /* split */
+    unsigned group; /* planes: byte planes */
     unsigned chunk_log2;
-    unsigned parts;    /* descriptors a chunk */
+    unsigned parts;         /* descriptors a chunk */
     unsigned selector_bits; /* split: 2^selector_bits tables a stream */
-    uint32_t chunks;   /* with descriptors; 0 for raw and lz4 */
+    uint32_t chunks;        /* with descriptors; 0 for raw and lz4 */
     uint32_t symbol_tables, wide_tables;
     const uint8_t *frame, *symbol_table, *wide_table, *descriptors, *payload;
     uint32_t payload_size;
@@ -54,7 +54,8 @@ size_t tp_frame_chunk(const tp_frame_view *view, uint32_t index, size_t *start);
  * follows the descriptors stays within the frame (plus TP_SLACK) and within raw_size bytes of output.
  * check_hash false leaves out the stored hash (already checked by the caller).
  */
-tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_frame_view *view, tp_error *error);
+tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_frame_view *view,
+                            tp_error *error);
 
 /* Only the fixed fields of a header, for a reader of a range of a container; believed later. TP_CORRUPT. */
 tp_status tp_frame_peek(const void *header, tp_frame_info *info, tp_error *error);
@@ -66,7 +67,8 @@ tp_status tp_frame_peek(const void *header, tp_frame_info *info, tp_error *error
 tp_status tp_frame_decode(tp_decoder *decoder, const tp_frame_view *view, size_t readable, void *dst,
                           size_t capacity, tp_error *error);
 
-/* Uses these kernels instead of those that were in use when the handle was made. For tests and self-tests. */
+/* Uses these kernels instead of those that were in use when the handle was made. For tests and self-tests.
+ */
 void tp_encoder_use(tp_encoder *encoder, const tp_kernels *kernels);
 void tp_decoder_use(tp_decoder *decoder, const tp_kernels *kernels);
 

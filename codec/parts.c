@@ -4,21 +4,26 @@
 
 #include "codec/encoder.h"
 
-size_t tp_lz4_block(const tp_encode_state *s, const uint8_t *src, size_t size, uint8_t *dst, size_t capacity)
+size_t tp_lz4_block(const tp_encode_state *s, const uint8_t *src, size_t size, uint8_t *dst,
+                    size_t capacity)
 {
     void *state = s->encoder->lz4hc;
     const char *from = (const char *)src;
     const int room = (int)capacity;
     int made = LZ4_compress_fast_extState(state, from, (char *)dst, (int)size, room, 1);
-    if (s->level == TP_LEVEL_MAX && (s->cls == TP_CLASS_BYTES || (made > 0 && tp_pays((uint64_t)made, size))))
+    if (s->level == TP_LEVEL_MAX &&
+        (s->cls == TP_CLASS_BYTES || (made > 0 && tp_pays((uint64_t)made, size))))
         made = LZ4_compress_HC_extStateHC(state, from, (char *)dst, (int)size, room, LZ4HC_CLEVEL_DEFAULT);
     return made > 0 ? (size_t)made : 0;
 }
 
-static size_t room(const tp_payload_writer *w) { return (size_t)(w->end - w->at); }
+static size_t room(const tp_payload_writer *w)
+{
+    return (size_t)(w->end - w->at);
+}
 
-static void put_descriptor(tp_payload_writer *w, uint64_t offset, uint32_t nw, uint32_t nx, uint32_t n, uint8_t table,
-                           uint8_t mode, uint64_t hash)
+static void put_descriptor(tp_payload_writer *w, uint64_t offset, uint32_t nw, uint32_t nx, uint32_t n,
+                           uint8_t table, uint8_t mode, uint64_t hash)
 {
     uint8_t *p = w->descriptor;
     tp_store64(p, offset);
@@ -43,8 +48,8 @@ static void end_part(tp_payload_writer *w, size_t size, uint32_t nw, uint32_t nx
 }
 
 /* An lz4 block of the part if it has room and is smaller than what else it would be. */
-bool tp_put_lz4(const tp_encode_state *s, tp_payload_writer *w, const uint8_t *src, size_t size, uint64_t other,
-                    uint32_t n, tp_method method, uint64_t hash)
+bool tp_put_lz4(const tp_encode_state *s, tp_payload_writer *w, const uint8_t *src, size_t size,
+                uint64_t other, uint32_t n, tp_method method, uint64_t hash)
 {
     size_t capacity = other < size ? (size_t)other : size - 1;
     if (capacity > room(w)) capacity = room(w);
@@ -70,8 +75,8 @@ bool tp_put_raw(tp_payload_writer *w, const uint8_t *src, size_t size, uint32_t 
     return true;
 }
 
-static bool put_wide(const tp_encode_state *s, tp_payload_writer *w, const uint8_t *src, uint32_t n, uint8_t table,
-                     uint64_t hash)
+static bool put_wide(const tp_encode_state *s, tp_payload_writer *w, const uint8_t *src, uint32_t n,
+                     uint8_t table, uint64_t hash)
 {
     uint32_t nw;
     const size_t size = s->kernels->wide_encode(src, n, &s->encoder->wide.table[table], w->at, room(w),
@@ -83,8 +88,9 @@ static bool put_wide(const tp_encode_state *s, tp_payload_writer *w, const uint8
 }
 
 /* A byte plane, extracted to the encoder's plane buffer. */
-bool tp_put_plane(const tp_encode_state *s, tp_payload_writer *w, const uint8_t *src, size_t size, unsigned element,
-                      unsigned index, const tp_part_plan *plan, tp_method lz4_method, uint64_t hash)
+bool tp_put_plane(const tp_encode_state *s, tp_payload_writer *w, const uint8_t *src, size_t size,
+                  unsigned element, unsigned index, const tp_part_plan *plan, tp_method lz4_method,
+                  uint64_t hash)
 {
     uint8_t *plane = s->encoder->plane;
     const uint32_t n = (uint32_t)((size + element - 1 - index) / element);
@@ -98,8 +104,8 @@ bool tp_put_plane(const tp_encode_state *s, tp_payload_writer *w, const uint8_t 
     return tp_put_raw(w, plane, n, n, hash);
 }
 
-bool tp_put_top(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *shape, const uint8_t *src, uint32_t n,
-                    bool low_coded, const tp_part_plan *plan, uint64_t hash)
+bool tp_put_top(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *shape, const uint8_t *src,
+                uint32_t n, bool low_coded, const tp_part_plan *plan, uint64_t hash)
 {
     const size_t whole = (size_t)n * (low_coded ? shape->T / 8u : s->traits->element);
     if (plan->mode == TP_MODE_CONSTANT) {
@@ -108,8 +114,13 @@ bool tp_put_top(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *
     }
     if (plan->try_lz4 && tp_put_lz4(s, w, src, whole, plan->estimate, n, TP_METHOD_LZ4, hash)) return true;
     if (plan->mode == TP_MODE_W32 || plan->mode == TP_MODE_PAIRS) {
-        tp_w32_encode_job job = {.src = src, .n = n, .with_low = !low_coded, .table = &s->encoder->table[plan->table],
-                                 .payload = w->at, .capacity = room(w), .scratch = s->encoder->scratch};
+        tp_w32_encode_job job = {.src = src,
+                                 .n = n,
+                                 .with_low = !low_coded,
+                                 .table = &s->encoder->table[plan->table],
+                                 .payload = w->at,
+                                 .capacity = room(w),
+                                 .scratch = s->encoder->scratch};
         if (s->encoder->choice.selector_bits) {
             const size_t element_index = (size_t)(src - s->raw) / s->traits->element;
             job.selectors = s->encoder->selectors + element_index / TP_GROUP;
@@ -125,6 +136,7 @@ bool tp_put_top(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *
     if (plan->mode == TP_MODE_WIDE && put_wide(s, w, src, n, plan->table, hash)) return true;
     if (!low_coded) return tp_put_raw(w, src, whole, n, hash);
     const size_t top = shape->T / 8u;
-    for (size_t i = 0; i < n; i++) memcpy(s->encoder->plane + i * top, src + i * s->traits->element + shape->low, top);
+    for (size_t i = 0; i < n; i++)
+        memcpy(s->encoder->plane + i * top, src + i * s->traits->element + shape->low, top);
     return tp_put_raw(w, s->encoder->plane, whole, n, hash);
 }

@@ -8,11 +8,11 @@
 #define LZ4_SAMPLES 4u
 
 /*
- * Whether lz4 may make less than `bytes` of a byte plane (element 1: of size bytes as they are), judged by a few
- * samples of it; level max: always worth a try.
+ * Whether lz4 may make less than `bytes` of a byte plane (element 1: of size bytes as they are), judged by
+ * a few samples of it; level max: always worth a try.
  */
-static bool lz4_may_pay(const tp_encode_state *s, const uint8_t *src, size_t size, unsigned element, unsigned index,
-                        uint64_t bytes)
+static bool lz4_may_pay(const tp_encode_state *s, const uint8_t *src, size_t size, unsigned element,
+                        unsigned index, uint64_t bytes)
 {
     const size_t n = (size + element - 1 - index) / element;
     if (!s->lz4) return false;
@@ -21,8 +21,8 @@ static bool lz4_may_pay(const tp_encode_state *s, const uint8_t *src, size_t siz
     for (size_t i = 0; i < LZ4_SAMPLES; i++) {
         uint8_t sample[LZ4_SAMPLE];
         const size_t at = (n - LZ4_SAMPLE) / (LZ4_SAMPLES - 1) * i * element, left = size - at;
-        s->kernels->plane_get(src + at, left < LZ4_SAMPLE * element ? left : LZ4_SAMPLE * element, element, index,
-                              sample);
+        s->kernels->plane_get(src + at, left < LZ4_SAMPLE * element ? left : LZ4_SAMPLE * element, element,
+                              index, sample);
         const size_t m = tp_lz4_block(s, sample, LZ4_SAMPLE, s->encoder->block, LZ4_SAMPLE);
         made += m ? m : LZ4_SAMPLE;
     }
@@ -47,7 +47,8 @@ static bool is_constant(const uint8_t *p, size_t size, size_t width)
 /* Cost of a table record in the units of table.h. */
 #define RECORD_COST(bytes) ((uint64_t)(bytes)*8 * 65536)
 
-/* The wide table of the pool that the counts cost least under, or a new one if that tp_pays and there is room. */
+/* The wide table of the pool that the counts cost least under, or a new one if that tp_pays and there is
+ * room. */
 static uint8_t choose_wide_table(tp_encoder *e, const uint32_t counts[256], uint64_t *cost)
 {
     tp_wide_pool *pool = &e->wide;
@@ -84,8 +85,8 @@ static uint32_t count_step(const tp_encode_state *s, uint32_t n)
 }
 
 /* A byte plane: byte `index` of every `element` bytes at src. Extracted only where a sample shows skew. */
-void tp_plan_plane(const tp_encode_state *s, const uint8_t *src, size_t size, unsigned element, unsigned index,
-                       tp_part_plan *plan)
+void tp_plan_plane(const tp_encode_state *s, const uint8_t *src, size_t size, unsigned element,
+                   unsigned index, tp_part_plan *plan)
 {
     tp_encoder *e = s->encoder;
     const size_t n = (size + element - 1 - index) / element;
@@ -152,7 +153,8 @@ static void classify(const tp_encode_state *s, const tp_shape *shape, uint32_t n
 }
 
 /* Counts chunk i: by class of its groups if there are classes. Every step-th group, from the first. */
-static void count_chunk(const tp_encode_state *s, const tp_shape *shape, uint32_t i, const uint8_t *src, uint32_t n)
+static void count_chunk(const tp_encode_state *s, const tp_shape *shape, uint32_t i, const uint8_t *src,
+                        uint32_t n)
 {
     tp_encoder *e = s->encoder;
     tp_choice *c = &e->choice;
@@ -179,8 +181,9 @@ static void count_chunk(const tp_encode_state *s, const tp_shape *shape, uint32_
 }
 
 /*
- * The tables of a frame, from its counts, for shape and, if `coarser`, for one symbol bit less; *shape becomes the
- * better. Fewer symbols decode faster and are preferred where they cost less than 0.02 % of the frame.
+ * The tables of a frame, from its counts, for shape and, if `coarser`, for one symbol bit less; *shape
+ * becomes the better. Fewer symbols decode faster and are preferred where they cost less than 0.02 % of the
+ * frame.
  */
 static void choose_shape(const tp_encode_state *s, tp_shape *shape, bool coarser)
 {
@@ -189,9 +192,14 @@ static void choose_shape(const tp_encode_state *s, tp_shape *shape, bool coarser
     if (coarser) { /* one raw bit more, for each element counted */
         uint64_t counted = 0;
         const size_t symbols = (size_t)c->chunks * c->classes * c->alphabet;
-        for (size_t i = 0; i < symbols / 2; i++) e->coarse_counts[i] = e->counts[2 * i] + e->counts[2 * i + 1];
-        e->coarse_choice = (tp_choice){.counts = e->coarse_counts, .chunks = c->chunks, .classes = c->classes,
-                                       .alphabet = c->alphabet / 2, .limit = c->limit, .step = c->step,
+        for (size_t i = 0; i < symbols / 2; i++)
+            e->coarse_counts[i] = e->counts[2 * i] + e->counts[2 * i + 1];
+        e->coarse_choice = (tp_choice){.counts = e->coarse_counts,
+                                       .chunks = c->chunks,
+                                       .classes = c->classes,
+                                       .alphabet = c->alphabet / 2,
+                                       .limit = c->limit,
+                                       .step = c->step,
                                        .groups = c->groups};
         memcpy(e->coarse_choice.total, c->total, sizeof c->total);
         for (uint32_t i = 0; i < c->chunks; i++) counted += c->total[i];
@@ -263,8 +271,9 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
                                                    tp_stream_words_at(shape, n, !low_coded) +
                                                        tp_selector_bytes(n, c->selector_bits));
             if (tp_pays(estimate, whole))
-                *plan = (tp_part_plan){.mode = pairs ? TP_MODE_PAIRS : TP_MODE_W32, .table = c->table[i],
-                                    .estimate = estimate};
+                *plan = (tp_part_plan){.mode = pairs ? TP_MODE_PAIRS : TP_MODE_W32,
+                                       .table = c->table[i],
+                                       .estimate = estimate};
         }
         if (s->wide_top) { /* the whole byte as a symbol */
             uint32_t counts[256] = {0};

@@ -55,8 +55,8 @@ static tp_status run(self_test *t, const tp_kernels *kernels, tp_class cls, tp_l
     status = tp_decode(t->decoder, t->made, made_size, t->decoded, size, &raw_size, error);
     if (status) return status;
     if (raw_size != size || memcmp(t->decoded, t->raw, size) != 0)
-        return tp_error_set(error, TP_MISMATCH, "kernel %s does not decode %s to what was encoded", kernels->name,
-                            tp_class_name(cls));
+        return tp_error_set(error, TP_MISMATCH, "kernel %s does not decode %s to what was encoded",
+                            kernels->name, tp_class_name(cls));
     return TP_OK;
 }
 
@@ -73,7 +73,8 @@ tp_status tp_kernel_self_test(const char *name, tp_error *error)
     t.decoded = malloc(SIZE);
     t.expected = malloc(tp_encode_bound(SIZE));
     t.made = malloc(tp_encode_bound(SIZE));
-    if (t.raw && t.decoded && t.expected && t.made && !tp_encoder_create(&t.encoder) && !tp_decoder_create(&t.decoder)) {
+    if (t.raw && t.decoded && t.expected && t.made && !tp_encoder_create(&t.encoder) &&
+        !tp_decoder_create(&t.decoder)) {
         status = TP_OK;
         for (int cls = 0; cls < TP_CLASS_COUNT && !status; cls++)
             for (int level = 0; level <= TP_LEVEL_MAX && !status; level++)

@@ -4,8 +4,8 @@
 
 #include "codec/bytes.h"
 
-#define COST_BIT 65536u                 /* costs are in 2^-16 bit */
-#define EXCEPTION_COST (32 * COST_BIT)  /* a u32 in the list */
+#define COST_BIT 65536u                /* costs are in 2^-16 bit */
+#define EXCEPTION_COST (32 * COST_BIT) /* a u32 in the list */
 
 void tp_log2_init(tp_log2 *log2)
 {
@@ -27,9 +27,9 @@ void tp_log2_init(tp_log2 *log2)
 }
 
 /*
- * Frequencies for count[0..n) that sum to `scale`, each at least 1 and at most scale - 1, near the least cost
- * -sum count * log2(F): rounded shares, brought to the sum by the cheapest single steps, then single slots
- * moved while that pays. n >= 2, total = sum of count > 0.
+ * Frequencies for count[0..n) that sum to `scale`, each at least 1 and at most scale - 1, near the least
+ * cost -sum count * log2(F): rounded shares, brought to the sum by the cheapest single steps, then single
+ * slots moved while that pays. n >= 2, total = sum of count > 0.
  */
 static void quantise(const tp_log2 *log2, const uint64_t *count, uint32_t n, uint64_t total, uint32_t scale,
                      uint16_t *F)
@@ -42,8 +42,8 @@ static void quantise(const tp_log2 *log2, const uint64_t *count, uint32_t n, uin
         F[i] = (uint16_t)share;
         sum += F[i];
     }
-    /* Every pass moves the sum by one or, once it is right, moves one slot; 2 * n passes are plenty, since each
-     * share is off by less than 1 but for the n symbols raised to 1. */
+    /* Every pass moves the sum by one or, once it is right, moves one slot; 2 * n passes are plenty, since
+     * each share is off by less than 1 but for the n symbols raised to 1. */
     for (uint32_t moves = 0; sum != scale || moves < 2 * n; moves++) {
         uint32_t up = n, down = n;
         uint64_t gain = 0, loss = UINT64_MAX;
@@ -82,8 +82,8 @@ static bool before(kept_symbol a, kept_symbol b)
     return a.count != b.count ? a.count > b.count : a.symbol < b.symbol;
 }
 
-/* The `limit` most frequent symbols, in that order; rarer ones than 1/16384 are cheaper as exceptions: 32 bits
- * now and then against a sixteenth of a slot from all others. */
+/* The `limit` most frequent symbols, in that order; rarer ones than 1/16384 are cheaper as exceptions: 32
+ * bits now and then against a sixteenth of a slot from all others. */
 static uint32_t keep_frequent(const uint32_t *counts, uint32_t alphabet, uint64_t total, uint32_t limit,
                               kept_symbol *kept)
 {
@@ -134,8 +134,8 @@ static uint64_t build(const tp_log2 *log2, const kept_symbol *kept, uint32_t n, 
     return cost;
 }
 
-uint64_t tp_symbol_record_build(const tp_log2 *log2, const uint32_t *counts, uint32_t alphabet, uint32_t limit,
-                                tp_symbol_record *record)
+uint64_t tp_symbol_record_build(const tp_log2 *log2, const uint32_t *counts, uint32_t alphabet,
+                                uint32_t limit, tp_symbol_record *record)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < alphabet; i++) total += counts[i];
@@ -248,7 +248,8 @@ void tp_wide_table_init(const uint8_t *record, tp_wide_table *table)
     for (uint32_t i = 0; i < 256; i++) {
         const uint32_t F = tp_load16(record + 2 * i);
         table->F[i] = (uint16_t)F;
-        for (uint32_t bias = 0; bias < F && at < 4096; bias++, at++) table->slot[at] = F << 20 | bias << 8 | i;
+        for (uint32_t bias = 0; bias < F && at < 4096; bias++, at++)
+            table->slot[at] = F << 20 | bias << 8 | i;
     }
 }
 

@@ -23,8 +23,8 @@ typedef struct tp_symbol_record {
  * Chooses entries and frequencies for counts[alphabet] (total > 0): at most `limit` entries, at least two,
  * sum 1024. Returns the cost of the counted symbols, exceptions included.
  */
-uint64_t tp_symbol_record_build(const tp_log2 *log2, const uint32_t *counts, uint32_t alphabet, uint32_t limit,
-                                tp_symbol_record *record);
+uint64_t tp_symbol_record_build(const tp_log2 *log2, const uint32_t *counts, uint32_t alphabet,
+                                uint32_t limit, tp_symbol_record *record);
 /* Cost of the counted symbols, `total` in all, under a record. */
 uint64_t tp_symbol_record_cost(const tp_log2 *log2, const uint32_t *counts, uint64_t total,
                                const tp_symbol_record *record);
@@ -36,7 +36,8 @@ uint64_t tp_wide_record_cost(const tp_log2 *log2, const uint32_t counts[256], co
 /* Records as stored (64 or 128 entries; 256 u16) into tables. The record must be valid. */
 void tp_w32_table_init(const uint8_t *record, bool pairs, tp_w32_table *table);
 void tp_wide_table_init(const uint8_t *record, tp_wide_table *table);
-void tp_w32_encode_table_init(const tp_symbol_record *record, uint32_t alphabet, tp_w32_encode_table *table);
+void tp_w32_encode_table_init(const tp_symbol_record *record, uint32_t alphabet,
+                              tp_w32_encode_table *table);
 void tp_wide_encode_table_init(const uint16_t F[256], tp_wide_encode_table *table);
 void tp_symbol_record_store(const tp_symbol_record *record, bool pairs, uint8_t *dst);
 void tp_wide_record_store(const uint16_t F[256], uint8_t *dst);

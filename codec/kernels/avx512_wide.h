@@ -1,8 +1,8 @@
 /*
  * Wide streams (docs/format.md section 7) with AVX-512. Part of avx512.c.
  *
- * 256 symbols and 4096 slots are too many for registers. Decoding gathers, two gathers a step; encoding has no
- * slots, so its tables of 256 values, eight registers each, are permuted from the first-level cache.
+ * 256 symbols and 4096 slots are too many for registers. Decoding gathers, two gathers a step; encoding has
+ * no slots, so its tables of 256 values, eight registers each, are permuted from the first-level cache.
  */
 #ifndef TP_CODEC_AVX512_WIDE_H
 #define TP_CODEC_AVX512_WIDE_H
@@ -51,7 +51,8 @@ static INLINE void wide_group_template(wide_flight *flights, uint8_t *const *out
             EACH_STREAM(i, count, __m512i a = wide_step(&x[i][0], &w[i], flights[i].slots);
                         v[i][0] = _mm512_or_si512(_mm512_srli_epi32(v[i][0], 8), _mm512_slli_epi32(a, 24));
                         __m512i c = wide_step(&x[i][1], &w[i], flights[i].slots);
-                        v[i][1] = _mm512_or_si512(_mm512_srli_epi32(v[i][1], 8), _mm512_slli_epi32(c, 24)););
+                        v[i][1] =
+                            _mm512_or_si512(_mm512_srli_epi32(v[i][1], 8), _mm512_slli_epi32(c, 24)););
         }
         EACH_STREAM(i, count, _mm512_storeu_si512(out[i] + row, v[i][0]);
                     _mm512_storeu_si512(out[i] + row + 64, v[i][1]););
@@ -69,7 +70,8 @@ WIDE_GROUP(1)
 WIDE_GROUP(2)
 WIDE_GROUP(3)
 WIDE_GROUP(4)
-static wide_group_function *const wide_groups[WIDE_STREAMS] = {wide_group_1, wide_group_2, wide_group_3, wide_group_4};
+static wide_group_function *const wide_groups[WIDE_STREAMS] = {wide_group_1, wide_group_2, wide_group_3,
+                                                               wide_group_4};
 
 static void wide_decode(tp_wide_job *jobs, size_t count)
 {
@@ -77,7 +79,8 @@ static void wide_decode(tp_wide_job *jobs, size_t count)
     wide_flight flights[WIDE_STREAMS];
     size_t next = 0;
     int n = 0;
-    const __m512i least = _mm512_set1_epi32(TP_WIDE_L), span = _mm512_set1_epi32((TP_WIDE_L << 16) - TP_WIDE_L);
+    const __m512i least = _mm512_set1_epi32(TP_WIDE_L),
+                  span = _mm512_set1_epi32((TP_WIDE_L << 16) - TP_WIDE_L);
     for (;;) {
         while (n < WIDE_STREAMS && next < count) {
             wide_flight *f = &flights[n++];
@@ -114,7 +117,8 @@ static void wide_decode(tp_wide_job *jobs, size_t count)
                 continue;
             }
             if (f->left < TP_GROUP) memcpy(f->dst, out[i], f->left);
-            f->job->good = !f->bad && f->w == f->words_end && _mm512_cmpneq_epi32_mask(f->x[0], least) == 0 &&
+            f->job->good = !f->bad && f->w == f->words_end &&
+                           _mm512_cmpneq_epi32_mask(f->x[0], least) == 0 &&
                            _mm512_cmpneq_epi32_mask(f->x[1], least) == 0;
             n--;
             flights[i] = flights[n];
@@ -133,11 +137,12 @@ static INLINE __m512i lookup16_256(const __m512i table[8], __m512i index, __mmas
     __m512i b = _mm512_permutex2var_epi16(table[2], index, table[3]);
     __m512i c = _mm512_permutex2var_epi16(table[4], index, table[5]);
     __m512i d = _mm512_permutex2var_epi16(table[6], index, table[7]);
-    return _mm512_mask_mov_epi16(_mm512_mask_mov_epi16(a, bit6, b), bit7, _mm512_mask_mov_epi16(c, bit6, d));
+    return _mm512_mask_mov_epi16(_mm512_mask_mov_epi16(a, bit6, b), bit7,
+                                 _mm512_mask_mov_epi16(c, bit6, d));
 }
 
-static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table, uint8_t *payload,
-                          size_t capacity, uint8_t *scratch, uint32_t *nw)
+static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table,
+                          uint8_t *payload, size_t capacity, uint8_t *scratch, uint32_t *nw)
 {
     _Alignas(64) uint16_t part[WIDE_PARTS][256];
     _Alignas(64) uint8_t symbols[TP_GROUP], padded[TP_GROUP];
@@ -167,11 +172,13 @@ static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_t
         for (int row = 0; row < TP_GROUP; row += 128) {
             __m512i a = _mm512_loadu_si512(group_src + row), b = _mm512_loadu_si512(group_src + row + 64);
             _mm512_store_si512(symbols + row, _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4), b));
-            _mm512_store_si512(symbols + row + 64, _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4 + 64), b));
+            _mm512_store_si512(symbols + row + 64,
+                               _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4 + 64), b));
         }
         ROLLED for (int at = TP_GROUP - 32; at >= 0; at -= 32)
         {
-            __m512i index = _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)(symbols + at)));
+            __m512i index =
+                _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)(symbols + at)));
             __mmask32 bit6 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64));
             __mmask32 bit7 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(128));
             rans_step(x, &w, lookup16_256(tables[WIDE_F], index, bit6, bit7),

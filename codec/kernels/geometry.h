@@ -10,7 +10,10 @@
 
 #define TP_INLINE static inline __attribute__((always_inline))
 
-TP_INLINE uint32_t tp_rotl32(uint32_t v, unsigned k) { return v << (k & 31) | v >> (-k & 31); }
+TP_INLINE uint32_t tp_rotl32(uint32_t v, unsigned k)
+{
+    return v << (k & 31) | v >> (-k & 31);
+}
 
 /* The mask of bits a .. a + len - 1 of u, where they lie in the top part, for all elements of a lane. */
 TP_INLINE uint32_t tp_field(tp_shape s, unsigned a, unsigned len)
@@ -21,7 +24,10 @@ TP_INLINE uint32_t tp_field(tp_shape s, unsigned a, unsigned len)
 }
 
 /* A symbol at its place in the top part (rotated: the sign bit above it stays clear). */
-TP_INLINE uint32_t tp_symbol_bits(tp_shape s, uint32_t symbol) { return symbol << (s.rotated ? s.R - 1 : s.R); }
+TP_INLINE uint32_t tp_symbol_bits(tp_shape s, uint32_t symbol)
+{
+    return symbol << (s.rotated ? s.R - 1 : s.R);
+}
 
 /* The symbol of a top part. */
 TP_INLINE uint32_t tp_symbol_of(tp_shape s, uint32_t top)
@@ -64,24 +70,25 @@ TP_INLINE void tp_raw_put(tp_shape s, uint32_t *words, unsigned j, uint32_t row)
     do {                                                                                                   \
         const tp_shape *const s_ = (shape);                                                                \
         switch (s_->T << 16 | s_->R << 12 | s_->low << 8 | s_->c << 4 | s_->rotated) {                     \
-            TP_SHAPE_CASE(16, 7, 0, 1, 1, FN, __VA_ARGS__)  /* bf16 s = 9 */                               \
-            TP_SHAPE_CASE(16, 8, 0, 1, 1, FN, __VA_ARGS__)  /* bf16 s = 8 */                               \
-            TP_SHAPE_CASE(16, 6, 0, 1, 1, FN, __VA_ARGS__)  /* bf16 s = 10 */                              \
-            TP_SHAPE_CASE(16, 8, 0, 2, 1, FN, __VA_ARGS__)  /* bf16 pairs */                               \
-            TP_SHAPE_CASE(8, 1, 1, 1, 1, FN, __VA_ARGS__)   /* f16 s = 7 */                                \
-            TP_SHAPE_CASE(8, 2, 1, 1, 1, FN, __VA_ARGS__)   /* f16 s = 6 */                                \
-            TP_SHAPE_CASE(16, 7, 2, 1, 1, FN, __VA_ARGS__)  /* f32 s = 9 */                                \
-            TP_SHAPE_CASE(16, 8, 2, 1, 1, FN, __VA_ARGS__)  /* f32 s = 8 */                                \
-            TP_SHAPE_CASE(16, 6, 2, 1, 1, FN, __VA_ARGS__)  /* f32 s = 10 */                               \
-            TP_SHAPE_CASE(16, 8, 2, 2, 1, FN, __VA_ARGS__)  /* f32 pairs */                                \
-            TP_SHAPE_CASE(16, 4, 6, 1, 1, FN, __VA_ARGS__)  /* f64 s = 12 */                               \
-            TP_SHAPE_CASE(16, 5, 6, 1, 1, FN, __VA_ARGS__)  /* f64 s = 11 */                               \
-            TP_SHAPE_CASE(8, 2, 0, 1, 1, FN, __VA_ARGS__)   /* e4m3, e5m2 s = 6 */                         \
-            TP_SHAPE_CASE(8, 3, 0, 1, 1, FN, __VA_ARGS__)   /* e4m3, e5m2 s = 5 */                         \
-            TP_SHAPE_CASE(8, 1, 0, 1, 1, FN, __VA_ARGS__)   /* e5m2 s = 7 */                               \
-            TP_SHAPE_CASE(8, 1, 0, 1, 0, FN, __VA_ARGS__)   /* i8 s = 7 */                                 \
-            TP_SHAPE_CASE(8, 2, 0, 1, 0, FN, __VA_ARGS__)   /* i8 s = 6 */                                 \
-        default: break; /* the validator lets no other shape pass */                                       \
+            TP_SHAPE_CASE(16, 7, 0, 1, 1, FN, __VA_ARGS__) /* bf16 s = 9 */                                \
+            TP_SHAPE_CASE(16, 8, 0, 1, 1, FN, __VA_ARGS__) /* bf16 s = 8 */                                \
+            TP_SHAPE_CASE(16, 6, 0, 1, 1, FN, __VA_ARGS__) /* bf16 s = 10 */                               \
+            TP_SHAPE_CASE(16, 8, 0, 2, 1, FN, __VA_ARGS__) /* bf16 pairs */                                \
+            TP_SHAPE_CASE(8, 1, 1, 1, 1, FN, __VA_ARGS__)  /* f16 s = 7 */                                 \
+            TP_SHAPE_CASE(8, 2, 1, 1, 1, FN, __VA_ARGS__)  /* f16 s = 6 */                                 \
+            TP_SHAPE_CASE(16, 7, 2, 1, 1, FN, __VA_ARGS__) /* f32 s = 9 */                                 \
+            TP_SHAPE_CASE(16, 8, 2, 1, 1, FN, __VA_ARGS__) /* f32 s = 8 */                                 \
+            TP_SHAPE_CASE(16, 6, 2, 1, 1, FN, __VA_ARGS__) /* f32 s = 10 */                                \
+            TP_SHAPE_CASE(16, 8, 2, 2, 1, FN, __VA_ARGS__) /* f32 pairs */                                 \
+            TP_SHAPE_CASE(16, 4, 6, 1, 1, FN, __VA_ARGS__) /* f64 s = 12 */                                \
+            TP_SHAPE_CASE(16, 5, 6, 1, 1, FN, __VA_ARGS__) /* f64 s = 11 */                                \
+            TP_SHAPE_CASE(8, 2, 0, 1, 1, FN, __VA_ARGS__)  /* e4m3, e5m2 s = 6 */                          \
+            TP_SHAPE_CASE(8, 3, 0, 1, 1, FN, __VA_ARGS__)  /* e4m3, e5m2 s = 5 */                          \
+            TP_SHAPE_CASE(8, 1, 0, 1, 1, FN, __VA_ARGS__)  /* e5m2 s = 7 */                                \
+            TP_SHAPE_CASE(8, 1, 0, 1, 0, FN, __VA_ARGS__)  /* i8 s = 7 */                                  \
+            TP_SHAPE_CASE(8, 2, 0, 1, 0, FN, __VA_ARGS__)  /* i8 s = 6 */                                  \
+        default:                                                                                           \
+            break; /* the validator lets no other shape pass */                                            \
         }                                                                                                  \
     } while (0)
 #define TP_SHAPE_CASE(T_, R_, low_, c_, rotated_, FN, ...)                                                 \

@@ -10,8 +10,8 @@
 /* ------------------------------------------------------------------------------------------ decoding */
 
 /* One row: 32 lanes x (32 / T / c) steps. Returns the word pointer, at most 32 * 32 / T / c further. */
-TP_INLINE const uint8_t *decode_row(tp_shape s, const tp_slot *slots, uint32_t x[TP_LANES], const uint8_t *words,
-                                    uint32_t v[TP_LANES])
+TP_INLINE const uint8_t *decode_row(tp_shape s, const tp_slot *slots, uint32_t x[TP_LANES],
+                                    const uint8_t *words, uint32_t v[TP_LANES])
 {
     for (unsigned b = 0; b < 32u / s.T / s.c; b++)
         for (unsigned lane = 0; lane < TP_LANES; lane++) {
@@ -21,17 +21,17 @@ TP_INLINE const uint8_t *decode_row(tp_shape s, const tp_slot *slots, uint32_t x
             const bool take = next < TP_W32_L;
             words += take ? 2 : 0;
             x[lane] = take ? renormalised : next;
-            const uint32_t bits = s.c == 2 ? tp_symbol_bits(s, slot.symbol & 255u) |
-                                                 tp_symbol_bits(s, slot.symbol >> 8) << 16
-                                           : tp_symbol_bits(s, slot.symbol) << s.T * b;
+            const uint32_t bits =
+                s.c == 2 ? tp_symbol_bits(s, slot.symbol & 255u) | tp_symbol_bits(s, slot.symbol >> 8) << 16
+                         : tp_symbol_bits(s, slot.symbol) << s.T * b;
             v[lane] = b ? v[lane] | bits : bits;
         }
     return words;
 }
 
 /* Elements of one row from their top parts and low planes; count of them, 32 * 32 / T in a whole row. */
-TP_INLINE void store_row(tp_shape s, const uint32_t v[TP_LANES], const uint8_t *low, size_t stride, uint8_t *dst,
-                         unsigned count)
+TP_INLINE void store_row(tp_shape s, const uint32_t v[TP_LANES], const uint8_t *low, size_t stride,
+                         uint8_t *dst, unsigned count)
 {
     const unsigned element = s.T / 8u + s.low;
     if (s.low == 0) {
@@ -59,7 +59,8 @@ TP_INLINE void decode_stream(tp_shape s, tp_w32_job *job)
     bool good = true;
 
     memcpy(x, job->payload, sizeof x);
-    for (unsigned lane = 0; lane < TP_LANES; lane++) good &= x[lane] >= TP_W32_L && x[lane] < TP_W32_L << 16;
+    for (unsigned lane = 0; lane < TP_LANES; lane++)
+        good &= x[lane] >= TP_W32_L && x[lane] < TP_W32_L << 16;
     /* A group consumes at most 2048 bytes of words, so one check a group keeps reads within the slack. */
     for (uint32_t g = 0; g < groups && good && words <= end; g++) {
         const tp_slot *slots = job->table[tp_selector(job->selectors, job->selector_bits, g)].slot;
@@ -81,8 +82,8 @@ TP_INLINE void decode_stream(tp_shape s, tp_w32_job *job)
     for (unsigned lane = 0; lane < TP_LANES; lane++) good &= x[lane] == TP_W32_L;
     job->good = good;
     if (good)
-        tp_w32_apply_exceptions(&s, end + (job->nw & 1) * 2 + tp_selector_bytes(job->n, job->selector_bits), job->nx,
-                                job->n, job->dst);
+        tp_w32_apply_exceptions(&s, end + (job->nw & 1) * 2 + tp_selector_bytes(job->n, job->selector_bits),
+                                job->nx, job->n, job->dst);
 }
 
 void tp_portable_w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
@@ -90,7 +91,8 @@ void tp_portable_w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t coun
     for (size_t i = 0; i < count; i++) TP_FOR_SHAPE(shape, decode_stream, &jobs[i]);
 }
 
-void tp_w32_apply_exceptions(const tp_shape *shape, const uint8_t *list, uint32_t nx, uint32_t n, uint8_t *dst)
+void tp_w32_apply_exceptions(const tp_shape *shape, const uint8_t *list, uint32_t nx, uint32_t n,
+                             uint8_t *dst)
 {
     const tp_shape s = *shape;
     const unsigned bits = s.c == 2 ? 16 : 18, width = s.T - s.R;
@@ -118,7 +120,8 @@ static void wide_decode_one(tp_wide_job *job)
     bool good = true;
 
     memcpy(x, job->payload, sizeof x);
-    for (unsigned lane = 0; lane < TP_LANES; lane++) good &= x[lane] >= TP_WIDE_L && x[lane] < TP_WIDE_L << 16;
+    for (unsigned lane = 0; lane < TP_LANES; lane++)
+        good &= x[lane] >= TP_WIDE_L && x[lane] < TP_WIDE_L << 16;
     while (left && good && words <= end) {
         uint8_t group[TP_GROUP];
         for (unsigned j = 0; j < TP_GROUP / 128; j++)
@@ -163,13 +166,14 @@ TP_INLINE void gather_tops(tp_shape s, const uint8_t *src, uint32_t n, uint32_t 
     if (s.low == 0)
         memcpy(tops, src, (size_t)n * top);
     else
-        for (uint32_t i = 0; i < n; i++) memcpy(tops + (size_t)i * top, src + (size_t)i * element + s.low, top);
+        for (uint32_t i = 0; i < n; i++)
+            memcpy(tops + (size_t)i * top, src + (size_t)i * element + s.low, top);
     memset(tops + (size_t)n * top, 0, (size_t)(padded - n) * top);
 }
 
 /* Entries of all symbols, and the exceptions; returns the number of these. */
-TP_INLINE uint32_t find_entries(tp_shape s, const tp_w32_encode_job *job, const uint8_t *tops, uint32_t padded,
-                                uint8_t *entries, uint8_t *exceptions)
+TP_INLINE uint32_t find_entries(tp_shape s, const tp_w32_encode_job *job, const uint8_t *tops,
+                                uint32_t padded, uint8_t *entries, uint8_t *exceptions)
 {
     const unsigned top = s.T / 8u, position_bits = s.c == 2 ? 16 : 18, width = s.T - s.R;
     const uint32_t n = job->n;
@@ -177,13 +181,15 @@ TP_INLINE uint32_t find_entries(tp_shape s, const tp_w32_encode_job *job, const 
     const tp_w32_encode_table *table = job->table;
     uint32_t nx = 0;
     for (uint32_t i = 0; i < symbols; i++) {
-        if (job->selectors && i % (TP_GROUP / s.c) == 0) table = job->table + job->selectors[i / (TP_GROUP / s.c)];
+        if (job->selectors && i % (TP_GROUP / s.c) == 0)
+            table = job->table + job->selectors[i / (TP_GROUP / s.c)];
         uint32_t symbol = 0;
         for (unsigned k = 0; k < s.c; k++) {
             const uint8_t *p = tops + ((size_t)i * s.c + k) * top;
             symbol |= tp_symbol_of(s, s.T == 16 ? tp_load16(p) : *p) << width * k;
         }
-        /* The missing half of an odd last pair: ignored by decoders, here always that of the common symbol. */
+        /* The missing half of an odd last pair: ignored by decoders, here always that of the common symbol.
+         */
         if (s.c == 2 && i * 2 + 1 == n) symbol = (symbol & 255u) | (table->symbol[table->common] & 0xff00u);
         uint8_t entry = table->entry[symbol];
         if (entry == TP_NO_ENTRY) {
@@ -215,7 +221,8 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
     uint8_t *words = words_end;
     for (unsigned lane = 0; lane < TP_LANES; lane++) x[lane] = TP_W32_L;
     for (uint32_t row = groups * rows_per_group; row-- > 0;) {
-        const tp_w32_encode_table *table = job->table + (job->selectors ? job->selectors[row / rows_per_group] : 0);
+        const tp_w32_encode_table *table =
+            job->table + (job->selectors ? job->selectors[row / rows_per_group] : 0);
         for (unsigned b = steps; b-- > 0;)
             for (unsigned lane = TP_LANES; lane-- > 0;) {
                 const uint8_t entry = entries[((size_t)row * TP_LANES + lane) * steps + b];
@@ -241,7 +248,8 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
         uint32_t raw[16][TP_LANES] = {{0}};
         for (unsigned j = 0; j < s.T; j++)
             for (unsigned lane = 0; lane < TP_LANES; lane++)
-                tp_raw_put(s, &raw[0][lane], j, tp_load32(tops + (((size_t)g * s.T + j) * TP_LANES + lane) * 4));
+                tp_raw_put(s, &raw[0][lane], j,
+                           tp_load32(tops + (((size_t)g * s.T + j) * TP_LANES + lane) * 4));
         memcpy(out, raw, (size_t)s.R * 128);
     }
     if (s.low && job->with_low) {
@@ -249,7 +257,8 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
         for (uint32_t i = 0; i < n; i++) {
             const uint8_t *e = job->src + (size_t)i * element;
             if (s.low == 1) out[i] = e[0];
-            for (unsigned y = 0; y < s.low / 2u; y++) memcpy(out + (size_t)y * padded * 2 + 2 * (size_t)i, e + 2 * y, 2);
+            for (unsigned y = 0; y < s.low / 2u; y++)
+                memcpy(out + (size_t)y * padded * 2 + 2 * (size_t)i, e + 2 * y, 2);
         }
     }
     out = job->payload + words_at;
@@ -277,8 +286,8 @@ void tp_portable_w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
     TP_FOR_SHAPE(shape, encode_stream, job);
 }
 
-size_t tp_portable_wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table, uint8_t *payload,
-                               size_t capacity, uint8_t *scratch, uint32_t *nw)
+size_t tp_portable_wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table,
+                               uint8_t *payload, size_t capacity, uint8_t *scratch, uint32_t *nw)
 {
     uint8_t *const end = scratch + TP_ENCODE_SCRATCH;
     uint8_t *words = end;
@@ -294,7 +303,8 @@ size_t tp_portable_wide_encode(const uint8_t *src, uint32_t n, const tp_wide_enc
                     tp_store16(words, (uint16_t)x[lane]);
                     x[lane] >>= 16;
                 }
-                const uint32_t q = (uint32_t)(((unsigned __int128)x[lane] * table->reciprocal[symbol]) >> 40);
+                const uint32_t q =
+                    (uint32_t)(((unsigned __int128)x[lane] * table->reciprocal[symbol]) >> 40);
                 x[lane] = (q << TP_WIDE_K) + table->start[symbol] + (x[lane] - q * F);
             }
     *nw = (uint32_t)(end - words) / 2;
@@ -358,14 +368,18 @@ void tp_portable_plane_get(const uint8_t *src, size_t size, unsigned element, un
     for (size_t i = index; i < size; i += element) *dst++ = src[i];
 }
 
-void tp_portable_plane_put(const uint8_t *plane, size_t size, unsigned element, unsigned index, uint8_t *dst)
+void tp_portable_plane_put(const uint8_t *plane, size_t size, unsigned element, unsigned index,
+                           uint8_t *dst)
 {
     for (size_t i = index; i < size; i += element) dst[i] = *plane++;
 }
 
 /* -------------------------------------------------------------------------------------------- hashes */
 
-static uint64_t hash64(const void *data, size_t size) { return XXH3_64bits(data, size); }
+static uint64_t hash64(const void *data, size_t size)
+{
+    return XXH3_64bits(data, size);
+}
 
 static void hash128(const void *data, size_t size, uint64_t hash[2])
 {

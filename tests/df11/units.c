@@ -82,7 +82,8 @@ void make_elements(kind k, uint64_t *state, uint16_t *elements, size_t n)
         elements[i - 1] = elements[j];
         elements[j] = t;
     }
-    for (size_t i = 0; i < n; i++) elements[i] = (uint16_t)(elements[i] << 7 | (rng_next(state) & 0x807f));
+    for (size_t i = 0; i < n; i++)
+        elements[i] = (uint16_t)((uint64_t)elements[i] << 7 | (rng_next(state) & 0x807f));
 }
 
 void *exact(size_t size)
@@ -206,7 +207,7 @@ void encode_plainly(const tp_df11_code *code, const uint16_t *elements, size_t n
             memcpy(u->output_positions + 4 * next_block++, &number, 4);
         }
         if (i == n) break;
-        const uint8_t e = elements[i] >> 7 & 0xff;
+        const uint32_t e = elements[i] >> 7 & 0xff;
         put_bits(stream, at, code->word[e], code->length[e]);
         at += code->length[e];
         u->sign_mantissa[i] = (uint8_t)(elements[i] >> 8 & 0x80) | (elements[i] & 0x7f);
