@@ -1,7 +1,7 @@
 /*
  * Files that hold arrays among other things: PyTorch's checkpoints (ZIP, since version 1.6), DDUF (ZIP with
- * safetensors files) and NumPy's NPZ (ZIP) and NPY. They stay files of bytes, with no list of tensors: found
- * is only which of their bytes are elements of what class, so that they compress as such.
+ * safetensors files) and NumPy's NPZ (ZIP) and NPY. They stay files of bytes, with no list of tensors:
+ * found is only which of their bytes are elements of what class, so that they compress as such.
  *
  * Nothing here ever refuses a file, or warns: what is not understood is bytes. In a ZIP file only stored
  * entries are looked into, and only if no two of those that matter share bytes: otherwise the same header
@@ -19,7 +19,7 @@
  * What an entry is. A pickle X.pkl has its storages in X/KEY; programs saved with TorchScript have two of
  * them, `data` and `constants`.
  */
-enum part { NOTHING, ARRAY, TENSORS, BYTE_ORDER, PICKLE, STORAGE = PICKLE + 2 };
+enum part { NOTHING, ARRAY, TENSORS, ORDER, PICKLE, STORAGE = PICKLE + 2 };
 enum { PICKLES = 2 };
 static const char *const pickles[PICKLES] = {"data", "constants"};
 
@@ -65,7 +65,7 @@ static bool name_parts(archive *a)
         if (is_file(name, size, folder, "byteorder", "")) {
             if (a->order != NULL) return false;
             a->order = entry;
-            entry->part = BYTE_ORDER;
+            entry->part = ORDER;
         }
         for (int k = 0; k < PICKLES; k++) {
             if (!is_file(name, size, folder, pickles[k], ".pkl")) continue;
@@ -73,18 +73,6 @@ static bool name_parts(archive *a)
             a->pickle[k] = entry;
             entry->part = (uint8_t)(PICKLE + k);
         }
-    }
-    return true;
-}
-
-/* A decimal number of 1 to 19 digits without leading zeros, as in the pickle. */
-static bool parse_key(const char *text, size_t size, uint64_t *key)
-{
-    if (size == 0 || size > 19 || (text[0] == '0' && size != 1)) return false;
-    *key = 0;
-    for (size_t i = 0; i < size; i++) {
-        if (text[i] < '0' || text[i] > '9') return false;
-        *key = *key * 10 + (uint64_t)(text[i] - '0');
     }
     return true;
 }
@@ -102,7 +90,7 @@ static void name_storages(archive *a, int k)
             memcmp(name, pickle, prefix) != 0) {
             continue;
         }
-        if (parse_key(name + prefix + 1, entry->name_size - prefix - 1, &entry->key))
+        if (tp_pickle_parse_key(name + prefix + 1, entry->name_size - prefix - 1, &entry->key))
             entry->part = (uint8_t)(STORAGE + k);
     }
 }
@@ -138,7 +126,7 @@ static tp_status locate_parts(archive *a, bool *apart)
     for (size_t i = 0; i < kept; i++) {
         tp_zip_entry *entry = &zip->entries[i];
         if (i != 0 && entry->header < entry[-1].start + entry[-1].size) *apart = false;
-        if (entry->part == BYTE_ORDER) a->order = entry;
+        if (entry->part == ORDER) a->order = entry;
         if (entry->part == PICKLE) a->pickle[0] = entry;
         if (entry->part == PICKLE + 1) a->pickle[1] = entry;
     }

@@ -36,7 +36,7 @@ static tp_status parse(tp_layout_builder *builder)
     }
     if (safetensors) return tp_safetensors_parse(builder);
     if (gguf) return tp_gguf_parse(builder);
-    return tp_layout_bytes(builder);
+    return tp_archive_parse(builder);
 }
 
 tp_status tp_layout_parse(const tp_source *source, tp_layout *layout, tp_error *error)

@@ -1,7 +1,7 @@
 /* The dtypes of safetensors, in the order of its documentation; classes as in docs/format.md section 6. */
 #include <string.h>
 
-#include "formats/formats.h"
+#include "formats/layout.h"
 
 static const struct {
     const char *name;
@@ -43,4 +43,19 @@ bool tp_safetensors_dtype(const char *name, size_t name_size, unsigned *bits, tp
         }
     }
     return false;
+}
+
+tp_class tp_class_swapped(tp_class cls)
+{
+    switch (cls) {
+    case TP_CLASS_BF16:
+    case TP_CLASS_F16:
+        return TP_CLASS_I16;
+    case TP_CLASS_F32:
+        return TP_CLASS_I32;
+    case TP_CLASS_F64:
+        return TP_CLASS_I64;
+    default:
+        return cls;
+    }
 }

@@ -23,6 +23,8 @@ typedef struct tp_source {
 /*
  * A range of a tensor is one span; two where the file ends inside one of its elements: the whole elements, and
  * what is there of the next as bytes. What lies between (header, padding, holes) is one span up to the next.
+ * In a file of format bytes a typed span has no tensor: what its elements are is known, but not whose they are
+ * (PyTorch's checkpoints, NumPy's arrays, safetensors inside DDUF).
  */
 typedef struct tp_span {
     uint64_t start;

@@ -282,6 +282,14 @@ static int order_of_ranges(const void *a, const void *b, void *context)
     return compare_ranges(context, i, k);
 }
 
+/* Where the spans so far end. */
+static uint64_t spans_end(const tp_layout *layout)
+{
+    if (layout->span_count == 0) return 0;
+    const tp_span *last = &layout->spans[layout->span_count - 1];
+    return last->start + last->length;
+}
+
 static tp_status add_span(tp_layout_builder *builder, uint64_t length, uint32_t tensor, uint8_t cls)
 {
     tp_layout *layout = builder->layout;
@@ -289,11 +297,8 @@ static tp_status add_span(tp_layout_builder *builder, uint64_t length, uint32_t 
     tp_status status =
         grow(builder, &layout->spans, &builder->span_capacity, layout->span_count, 1, sizeof(tp_span));
     if (status != TP_OK) return status;
-    const tp_span *last = layout->span_count == 0 ? NULL : &layout->spans[layout->span_count - 1];
-    layout->spans[layout->span_count] = (tp_span){.start = last == NULL ? 0 : last->start + last->length,
-                                                  .length = length,
-                                                  .tensor = tensor,
-                                                  .cls = cls};
+    layout->spans[layout->span_count] =
+        (tp_span){.start = spans_end(layout), .length = length, .tensor = tensor, .cls = cls};
     layout->span_count++;
     return TP_OK;
 }
@@ -393,6 +398,27 @@ tp_status tp_layout_finish(tp_layout_builder *builder, uint64_t data_start)
     return TP_OK;
 }
 
+tp_status tp_layout_add_typed(tp_layout_builder *builder, uint64_t start, uint64_t length, tp_class cls)
+{
+    const tp_layout *layout = builder->layout;
+    length -= length % tp_class_element_size(cls);
+    if (length == 0 || cls == TP_CLASS_BYTES) return TP_OK;
+    tp_status status = charge(builder, 2 * sizeof(tp_span));
+    if (status == TP_OK) status = add_span(builder, start - spans_end(layout), TP_NO_TENSOR, TP_CLASS_BYTES);
+    if (status == TP_OK) status = add_span(builder, length, TP_NO_TENSOR, (uint8_t)cls);
+    return status;
+}
+
+tp_status tp_layout_finish_typed(tp_layout_builder *builder)
+{
+    tp_layout *layout = builder->layout;
+    uint64_t rest = builder->source->size - spans_end(layout);
+    tp_status status = add_span(builder, rest, TP_NO_TENSOR, TP_CLASS_BYTES);
+    if (status == TP_OK) trim(&layout->spans, layout->span_count, sizeof *layout->spans);
+    layout->format = TP_FORMAT_BYTES;
+    return status;
+}
+
 tp_status tp_layout_bytes(tp_layout_builder *builder)
 {
     tp_layout *layout = builder->layout;
@@ -430,8 +456,13 @@ const char *tp_layout_check(const tp_layout *layout, uint64_t size)
         if (span->length % tp_class_element_size((tp_class)span->cls) != 0)
             return "a span holds half an element";
         if (span->tensor == TP_NO_TENSOR) {
-            if (span->cls != TP_CLASS_BYTES) return "a typed span has no tensor";
-            if (i != 0 && layout->spans[i - 1].tensor == TP_NO_TENSOR) return "two spans should be one";
+            if (span->cls != TP_CLASS_BYTES && layout->format != TP_FORMAT_BYTES)
+                return "a typed span has no tensor";
+            const tp_span *last = i == 0 ? NULL : span - 1;
+            if (span->cls == TP_CLASS_BYTES && last != NULL && last->tensor == TP_NO_TENSOR &&
+                last->cls == TP_CLASS_BYTES) {
+                return "two spans should be one";
+            }
         } else {
             if (span->tensor >= layout->tensor_count) return "a span names no tensor";
             const tp_layout_tensor *tensor = &layout->tensors[span->tensor];
@@ -473,7 +504,7 @@ const char *tp_layout_check(const tp_layout *layout, uint64_t size)
     }
     if (layout->format == TP_FORMAT_BYTES) {
         if (layout->tensor_count != 0) return "a file of bytes has tensors";
-        if (layout->span_count > 1) return "a file of bytes is one span";
+        if (layout->span_count > 1 && layout->reason[0] != 0) return "a file that was refused is one span";
     } else if (layout->reason[0] != 0) {
         return "a file that is understood has a reason";
     }

@@ -50,6 +50,14 @@ void tp_layout_opaque(tp_layout_builder *builder, tp_layout_tensor *tensor, cons
  */
 tp_status tp_layout_finish(tp_layout_builder *builder, uint64_t data_start);
 
+/*
+ * For files of bytes in which some ranges are known to be elements of a class: adds such a range, which lies
+ * behind those before and inside the file. Whole elements are typed, what is left of it is bytes, as is all
+ * between the ranges. Status as above. The last step is tp_layout_finish_typed.
+ */
+tp_status tp_layout_add_typed(tp_layout_builder *builder, uint64_t start, uint64_t length, tp_class cls);
+tp_status tp_layout_finish_typed(tp_layout_builder *builder);
+
 /* Empties the layout to one span of bytes; the reason stays. */
 tp_status tp_layout_bytes(tp_layout_builder *builder);
 
@@ -59,6 +67,12 @@ unsigned tp_utf8_sequence(const uint8_t *text, size_t size);
 const char *tp_show(char shown[TP_SHOWN_SIZE], const char *text, size_t size);
 const char *tp_show_tensor(char shown[TP_SHOWN_SIZE], const tp_layout *layout,
                            const tp_layout_tensor *tensor);
+
+/*
+ * The class for elements of this one whose bytes are in the other order. Exponent and mantissa then do not
+ * lie where the float classes look for them; byte planes do not care which end comes first.
+ */
+tp_class tp_class_swapped(tp_class cls);
 
 /* NULL, or what is wrong with the layout of a file of that size; for tests. */
 const char *tp_layout_check(const tp_layout *layout, uint64_t size);
@@ -70,5 +84,7 @@ tp_status tp_safetensors_recognise(const tp_source *source, bool *yes, tp_error 
 tp_status tp_safetensors_parse(tp_layout_builder *builder);
 /* A file that begins with "GGUF" or is called so. */
 tp_status tp_gguf_parse(tp_layout_builder *builder);
+/* Any other file: bytes, with typed ranges if it holds arrays in a way that is known. Never refused. */
+tp_status tp_archive_parse(tp_layout_builder *builder);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * The walk keeps the stack and the memo of Python's unpickler, but of most objects only that they are there.
- * A value is a number, one of the strings and globals listed here, or a tuple that was recognised when it
- * was made; it never refers to another value. So nothing recurses, a pickle that contains itself is nothing
- * special, and time and memory are linear in the pickle's bytes.
+ * The walk keeps the stack and the memo of Python's unpickler, but of most objects only that they are
+ * there. A value is a number, one of the strings and globals listed here, or a tuple that was recognised
+ * when it was made; it never refers to another value. So nothing recurses, a pickle that contains itself is
+ * nothing special, and time and memory are linear in the pickle's bytes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -157,7 +157,8 @@ typedef struct walker {
     tp_status status;
     bool refused; /* there was something unexpected */
     value *stack, *memo;
-    tp_storage *storages; /* of each `count` is as told, `cls` bytes if nothing or conflicting things were */
+    tp_storage
+        *storages; /* of each `count` is as told, `cls` bytes if nothing or conflicting things were */
     size_t stack_size, stack_capacity, memo_size, memo_capacity, storage_count, storage_capacity;
 } walker;
 
@@ -286,7 +287,8 @@ static value make_tuple(walker *w, const value *v, size_t count)
             storage.element_size = type->element_size;
             storage.untyped = type->role == UNTYPED_STORAGE;
         }
-        if (!grow(w, &w->storages, &w->storage_capacity, w->storage_count + 1, STORAGES_MAX, sizeof storage))
+        if (!grow(w, &w->storages, &w->storage_capacity, w->storage_count + 1, STORAGES_MAX,
+                  sizeof storage))
             return other;
         w->storages[w->storage_count] = storage;
         return (value){.kind = PERSISTENT, .number = w->storage_count++};
@@ -371,7 +373,8 @@ static void skip(walker *w, uint64_t size)
 static bool is_text(const char *known, const uint8_t *text, size_t size)
 {
     /* Nearly all texts that are looked up are others: their first bytes tell. */
-    return size != 0 && known[0] == (char)text[0] && strlen(known) == size && memcmp(known, text, size) == 0;
+    return size != 0 && known[0] == (char)text[0] && strlen(known) == size &&
+           memcmp(known, text, size) == 0;
 }
 
 static bool find_module(const uint8_t *text, size_t size, uint64_t *number)
@@ -390,18 +393,6 @@ static bool find_name(const uint8_t *text, size_t size, uint64_t *number)
     return false;
 }
 
-/* A decimal number without leading zeros: another spelling would be another key. */
-static bool parse_key(const uint8_t *text, size_t size, uint64_t *number)
-{
-    if (size == 0 || size > KEY_DIGITS_MAX || (text[0] == '0' && size != 1)) return false;
-    *number = 0;
-    for (size_t i = 0; i < size; i++) {
-        if (text[i] < '0' || text[i] > '9') return false;
-        *number = *number * 10 + (uint64_t)(text[i] - '0');
-    }
-    return true;
-}
-
 static void push_string(walker *w, uint64_t size)
 {
     uint64_t number;
@@ -415,7 +406,7 @@ static void push_string(walker *w, uint64_t size)
     if (text == NULL) return;
     if (is_text("storage", text, (size_t)size))
         push_kind(w, TAG, 0);
-    else if (parse_key(text, (size_t)size, &number))
+    else if (tp_pickle_parse_key(text, (size_t)size, &number))
         push_kind(w, KEY, number);
     else if (find_module(text, (size_t)size, &number))
         push_kind(w, MODULE, number);
@@ -481,7 +472,8 @@ static void walk_global(walker *w)
     bool has_module = find_module(line, size, &module);
     line = take_line(w, &size);
     if (line == NULL) return;
-    push_global(w, has_module, module, find_name(line, size, &name), name);
+    bool has_name = find_name(line, size, &name);
+    push_global(w, has_module, module, has_name, name);
 }
 
 static void walk_stack_global(walker *w)
@@ -740,6 +732,18 @@ tp_status tp_pickle_read(const tp_source *source, uint64_t start, uint64_t size,
     free(w.memo);
     free(w.storages);
     return w.status;
+}
+
+bool tp_pickle_parse_key(const void *text, size_t size, uint64_t *key)
+{
+    const uint8_t *digits = text;
+    if (size == 0 || size > KEY_DIGITS_MAX || (digits[0] == '0' && size != 1)) return false;
+    *key = 0;
+    for (size_t i = 0; i < size; i++) {
+        if (digits[i] < '0' || digits[i] > '9') return false;
+        *key = *key * 10 + (uint64_t)(digits[i] - '0');
+    }
+    return true;
 }
 
 const tp_storage *tp_pickle_find(const tp_pickle *pickle, uint64_t key)

@@ -9,7 +9,8 @@
  * and its bytes in the ZIP entry data/KEY. Types without a class of their own (float8 and others) are
  * torch.UntypedStorage; their type stands in the tensors that use the storage,
  *
- *     torch._utils._rebuild_tensor_v3(STORAGE, offset, size, stride, requires_grad, hooks, torch.DTYPE, ...)
+ *     torch._utils._rebuild_tensor_v3(STORAGE, offset, size, stride, requires_grad, hooks, torch.DTYPE,
+ * ...)
  */
 #ifndef TP_FORMATS_PICKLE_H
 #define TP_FORMATS_PICKLE_H
@@ -38,5 +39,8 @@ tp_status tp_pickle_read(const tp_source *source, uint64_t start, uint64_t size,
 /* NULL: the pickle does not speak of it. */
 const tp_storage *tp_pickle_find(const tp_pickle *pickle, uint64_t key);
 void tp_pickle_close(tp_pickle *pickle);
+
+/* A storage's key: a decimal number without leading zeros, since another spelling is another key. */
+bool tp_pickle_parse_key(const void *text, size_t size, uint64_t *key);
 
 #endif

@@ -15,8 +15,8 @@
 #include "formats/zip.h"
 
 /*
- * Longest directory that is read, for 300,000 entries of 100 bytes; checkpoints have an entry a storage. The
- * entries take at most as much memory again.
+ * Longest directory that is read, for 300,000 entries of 100 bytes; checkpoints have an entry a storage.
+ * The entries take at most as much memory again.
  */
 #define DIRECTORY_MAX ((uint64_t)32 << 20)
 /* Entries with longer names are passed over: none that matters has one. */

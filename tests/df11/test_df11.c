@@ -587,13 +587,13 @@ static void test_wrong_sizes(void **state)
         for (uint64_t less = 1; less <= was && less <= 5000; less++) {
             *sizes[i] = was - less;
             uint16_t *decoded = decode_unit(&u.unit, &error);
-            /* One tensor instead of two is a unit too. */
-            if (i == 5 && less == 8) {
+            /* One tensor instead of two is a unit too, and the last position, the number of elements, may
+             * be missing. */
+            if ((i == 5 && less == 8) || (i == 3 && less == 4)) {
                 assert_non_null(decoded);
                 free(decoded);
                 continue;
             }
-            if (decoded) fail_msg("size %zu, %llu less", i, (unsigned long long)less);
             assert_null(decoded);
             assert_int_equal(error.status, TP_CORRUPT);
         }
