@@ -142,7 +142,7 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
 
 /* ------------------------------------------------------------------------------- tables by the group */
 
-/* 2^bits tables, each of 4 / 2^bits neighbouring classes; a class without counts gets the table of all. */
+/* 2^bits tables, each of neighbouring classes; one without counts gets the table of all. */
 static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits, tp_symbol_record *record)
 {
     const uint32_t tables = 1u << bits, each = c->classes / tables;
@@ -157,44 +157,53 @@ static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits
     return all;
 }
 
-uint64_t tp_choose_tables(const tp_log2 *log2, tp_choice *c)
+uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *c)
 {
-    uint64_t any = 0;
+    uint64_t any = 0, best = UINT64_MAX;
+    tp_symbol_record record[TP_MAX_CLASSES];
     c->tables = 0;
     c->selector_bits = 0;
     for (uint32_t i = 0; i < c->chunks; i++) any += c->total[i];
     if (!any) return 0;
 
-    unsigned bits = 0;
-    uint64_t by_group = UINT64_MAX, chunk_cost[TP_MAX_CHUNKS] = {0};
-    tp_symbol_record record[TP_MAX_CLASSES];
-    if (c->classes == TP_MAX_CLASSES) {
-        tp_symbol_record four[TP_MAX_CLASSES];
-        by_group = choose_by_group(log2, c, 1, record);
-        bits = 1;
-        const uint64_t cost = choose_by_group(log2, c, 2, four);
-        if (cost < by_group) {
-            by_group = cost;
-            bits = 2;
-            memcpy(record, four, sizeof record);
-        }
-        for (uint32_t i = 0; i < c->chunks; i++)
-            for (uint32_t class = 0; c->total[i] && class < c->classes; class ++) {
-                uint64_t total = 0;
-                const uint32_t *counts = counts_of(c, i, class);
-                for (uint32_t k = 0; k < c->alphabet; k++) total += counts[k];
-                chunk_cost[i] += tp_symbol_record_cost(log2, counts, total, &record[class >> (2 - bits)]);
-            }
-        fold_classes(c);
+    for (unsigned bits = 0; 1u << bits <= c->classes; bits++) {
+        const uint64_t cost = choose_by_group(log2, c, bits, record);
+        if (cost >= best) continue;
+        best = cost;
+        c->selector_bits = bits;
+        c->tables = 1u << bits;
+        memcpy(c->record, record, c->tables * sizeof *record);
     }
-    const uint64_t by_chunk = choose_by_chunk(log2, c);
-    if (by_group >= by_chunk) return by_chunk;
+    for (uint32_t i = 0; i < c->chunks; i++) {
+        c->table[i] = 0;
+        c->cost[i] = 0;
+        for (uint32_t class = 0; c->total[i] && class < c->classes; class ++) {
+            uint64_t total = 0;
+            const uint32_t *counts = counts_of(c, i, class);
+            for (uint32_t k = 0; k < c->alphabet; k++) total += counts[k];
+            c->cost[i] +=
+                tp_symbol_record_cost(log2, counts, total, &c->record[class * c->tables / c->classes]);
+        }
+    }
+    return best;
+}
+
+void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *c, uint64_t by_group)
+{
+    const uint32_t tables = c->tables;
+    const unsigned bits = c->selector_bits;
+    uint64_t cost[TP_MAX_CHUNKS];
+    tp_symbol_record record[TP_MAX_CLASSES];
+    if (!tables || c->chunks < 2) return;
+    memcpy(record, c->record, tables * sizeof *record);
+    memcpy(cost, c->cost, sizeof cost);
+    fold_classes(c);
+    if (choose_by_chunk(log2, c) < by_group) return;
+    c->tables = tables;
     c->selector_bits = bits;
-    c->tables = 1u << bits;
-    memcpy(c->record, record, c->tables * sizeof *record);
+    memcpy(c->record, record, tables * sizeof *record);
+    memcpy(c->cost, cost, sizeof cost);
     memset(c->table, 0, sizeof c->table);
-    memcpy(c->cost, chunk_cost, sizeof c->cost);
-    return by_group;
 }
 
 void tp_choose_next_table(const tp_log2 *log2, tp_choice *c, uint32_t chunk)

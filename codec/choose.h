@@ -37,13 +37,15 @@ void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, u
                         uint8_t *class);
 
 /*
- * The cheapest of: tables chosen by chunk, or (classes = 4) two or four tables chosen by group. Returns the
- * cost of everything counted and of the records. Changes the counts.
+ * One table for the frame or, with 4 classes, two or four tables chosen by group, whichever is cheapest.
+ * Returns the cost of everything counted and of the records.
  */
-uint64_t tp_choose_tables(const tp_log2 *log2, tp_choice *choice);
+uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *choice);
+/* Then: tables chosen by chunk instead, where that is cheaper than by_group. Changes the counts. */
+void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *choice, uint64_t by_group);
 
 /*
- * The same chunk by chunk, for alphabets too large to keep the counts of all chunks (pairs): counts holds
+ * Tables chunk by chunk, for alphabets too large to keep the counts of all chunks (pairs): counts holds
  * those of chunk `chunk` alone; the chunk gets the cheapest table so far, or its own where that pays.
  */
 void tp_choose_next_table(const tp_log2 *log2, tp_choice *choice, uint32_t chunk);

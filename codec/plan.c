@@ -203,14 +203,17 @@ static void choose_shape(const tp_encode_state *s, tp_shape *shape, bool coarser
                                        .groups = c->groups};
         memcpy(e->coarse_choice.total, c->total, sizeof c->total);
         for (uint32_t i = 0; i < c->chunks; i++) counted += c->total[i];
-        const uint64_t fine = tp_choose_tables(&e->log2, c);
-        const uint64_t coarse = tp_choose_tables(&e->log2, &e->coarse_choice) + counted * 65536;
-        if (coarse <= fine + counted * 8 * s->traits->element * 65536 / SYMBOL_BIT_PAYS) {
+        const uint64_t fine = tp_choose_tables_by_group(&e->log2, c);
+        const uint64_t coarse = tp_choose_tables_by_group(&e->log2, &e->coarse_choice);
+        const bool take =
+            coarse + counted * 65536 <= fine + counted * 8 * s->traits->element * 65536 / SYMBOL_BIT_PAYS;
+        if (take) {
             *c = e->coarse_choice;
             shape->R++;
         }
+        tp_choose_tables_by_chunk(&e->log2, c, take ? coarse : fine);
     } else if (shape->c == 1) {
-        tp_choose_tables(&e->log2, c);
+        tp_choose_tables_by_chunk(&e->log2, c, tp_choose_tables_by_group(&e->log2, c));
     }
     if (c->selector_bits == 1) /* two tables: classes 0 and 1, 2 and 3 */
         for (uint32_t g = 0; g < c->groups; g++) e->selectors[g] >>= 1;
