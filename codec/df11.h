@@ -19,8 +19,7 @@
 #define TP_DF11_SYMBOLS 240    /* exponents below this can be coded; above, table entries are pointers */
 #define TP_DF11_MAX_ROWS 18    /* of luts: the root, 16 further tables, the lengths */
 #define TP_DF11_MAX_LENGTH 32  /* bits of a code */
-#define TP_DF11_MAX_ELEMENTS                                                                               \
-    0x7fffffffu /* of a unit; also of bytes of its stream: the kernels count in int */
+#define TP_DF11_MAX_ELEMENTS 0x7fffffffu /* of a unit, and bytes of its stream: kernels count in int */
 
 /* ------------------------------------------------------------------------------------------ the code */
 

@@ -172,7 +172,7 @@ tp_status tp_npy_read(const tp_source *source, uint64_t start, uint64_t size, tp
     uint32_t length = (uint32_t)fixed[9] << 8 | fixed[8];
     if (version > 1) length |= (uint32_t)fixed[11] << 24 | (uint32_t)fixed[10] << 16;
     uint64_t before = version > 1 ? 12 : 10;
-    if (length > HEADER_MAX || length > size - before) return TP_OK;
+    if (length == 0 || length > HEADER_MAX || length > size - before) return TP_OK;
 
     char header[HEADER_MAX];
     status = source->read(source->context, header, length, start + before, error);

@@ -37,8 +37,7 @@ static INLINE uint32_t group_sum(const uint8_t *src, int T, int R, int low, bool
         __m512i v = take_half(src + i * (T / 8 + low), low, NULL, 0);
         v = _mm512_and_si512(_mm512_srlv_epi16(v, place), keep);
         /* symbols are below 2^12: u16 products and u32 sums do not overflow */
-        v = T == 16 ? _mm512_madd_epi16(v, _mm512_set1_epi16(1))
-                    : _mm512_sad_epu8(v, _mm512_setzero_si512());
+        v = T == 16 ? _mm512_madd_epi16(v, _mm512_set1_epi16(1)) : _mm512_sad_epu8(v, _mm512_setzero_si512());
         sum = _mm512_add_epi32(sum, v);
     }
     return (uint32_t)_mm512_reduce_add_epi32(sum);
@@ -62,8 +61,7 @@ EACH_SHAPE(SYMBOLS)
 static bool symbols_find(const tp_shape *shape, symbols_function **symbols, sum_function **sum)
 {
 #define SYMBOLS_CASE(T_, R_, low_, c_, rotated_)                                                           \
-    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ &&                        \
-        shape->rotated == rotated_) {                                                                      \
+    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ && shape->rotated == rotated_) { \
         *symbols = symbols_##T_##_##R_##_##low_##_##c_##_##rotated_;                                       \
         *sum = sum_##T_##_##R_##_##low_##_##c_##_##rotated_;                                               \
         return true;                                                                                       \
@@ -73,12 +71,11 @@ static bool symbols_find(const tp_shape *shape, symbols_function **symbols, sum_
     return false;
 }
 
-/* Equal symbols in a row would wait for each other's increments: four tables take turns. Larger alphabets
- * are counted in place, since clearing and adding up would cost more. */
+/* Equal symbols in a row would wait for each other's increments: four tables take turns. Larger alphabets are
+ * counted in place, since clearing and adding up would cost more. */
 #define COUNT_SPLIT 1024
 
-static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step,
-                          uint32_t *counts)
+static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step, uint32_t *counts)
 {
     symbols_function *symbols_of;
     sum_function *sum_of;
@@ -122,8 +119,7 @@ static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n,
         for (; i < count; i++) counts[symbols[i]]++;
     }
     if (in_parts)
-        for (uint32_t i = 0; i < alphabet; i++)
-            counts[i] += part[0][i] + part[1][i] + part[2][i] + part[3][i];
+        for (uint32_t i = 0; i < alphabet; i++) counts[i] += part[0][i] + part[1][i] + part[2][i] + part[3][i];
 }
 
 static void group_sums(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t *sums)
@@ -189,8 +185,7 @@ static void plane_get(const uint8_t *src, size_t size, unsigned element, unsigne
         for (; at + 256 <= size; at += 256, dst += 64) {
             const uint8_t *p = src + at;
             __m512i a = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 64));
-            __m512i b =
-                _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
+            __m512i b = _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
             _mm512_storeu_si512(dst, _mm512_shuffle_i64x2(a, b, 0x44));
         }
     } else if (element == 8) {
@@ -198,8 +193,7 @@ static void plane_get(const uint8_t *src, size_t size, unsigned element, unsigne
         for (; at + 256 <= size; at += 256, dst += 32) {
             const uint8_t *p = src + at;
             __m512i a = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 64));
-            __m512i b =
-                _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
+            __m512i b = _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
             __m256i ab = _mm256_inserti128_si256(_mm512_castsi512_si256(a), _mm512_castsi512_si128(b), 1);
             _mm256_storeu_si256((__m256i *)(void *)dst, ab);
         }
@@ -216,14 +210,11 @@ static void plane_put(const uint8_t *plane, size_t size, unsigned element, unsig
     }
     if (element == 2 || element == 4 || element == 8) {
         const unsigned log2 = element == 2 ? 1 : element == 4 ? 2 : 3;
-        const uint64_t places = (element == 2   ? 0x5555555555555555u
-                                 : element == 4 ? 0x1111111111111111u
-                                                : 0x0101010101010101u)
+        const uint64_t places = (element == 2 ? 0x5555555555555555u : element == 4 ? 0x1111111111111111u : 0x0101010101010101u)
                                 << index;
         /* byte i of 64 comes from byte i / element of what is left of the plane */
-        const __m512i order =
-            _mm512_and_si512(_mm512_srlv_epi16(_mm512_load_si512(count8), _mm512_set1_epi16((short)log2)),
-                             _mm512_set1_epi8((char)(63 >> log2)));
+        const __m512i order = _mm512_and_si512(_mm512_srlv_epi16(_mm512_load_si512(count8), _mm512_set1_epi16((short)log2)),
+                                               _mm512_set1_epi8((char)(63 >> log2)));
         for (; at + 64 * element <= size; plane += 64) {
             __m512i bytes = _mm512_loadu_si512(plane);
             for (unsigned k = 0; k < element; k++, at += 64) {

@@ -3,10 +3,10 @@
  *
  * Groups are taken last to first, as rANS runs backwards, each in two stages:
  *  1. split: tops to raw rows, low planes, and a rank (table entry) a symbol, in the order of stage 2.
- *  2. rANS: 32 states in two registers. A step is one chain of dependent operations, some 20 cycles, and
- * there is one stream only: so all that depends on nothing but ranks is looked up beside the chain, and the
- * chain itself has no division, no correction and no mask register. Words are written in the order of
- * coding and turned around at the end: hence lanes are kept last to first.
+ *  2. rANS: 32 states in two registers. A step is one chain of dependent operations, some 20 cycles, and there
+ *     is one stream only: so all that depends on nothing but ranks is looked up beside the chain, and the chain
+ *     itself has no division, no correction and no mask register.
+ * Words are written in the order of coding and turned around at the end: hence lanes are kept last to first.
  *
  * All functions with constant parameters are templates: always inlined, the constants fold.
  */
@@ -24,8 +24,7 @@ enum {
 typedef struct symbol_map {
     const tp_w32_encode_table *table;
     int kind;
-    __m512i ranks[4]; /* bytes, TP_NO_ENTRY where there is none; pairs: by 16 * code of the second + code of
-                         the first */
+    __m512i ranks[4];   /* bytes, TP_NO_ENTRY where there is none; pairs: by 16 * code of the second + code of the first */
     __m512i symbols[2]; /* u16 by rank, for MAP_LOW_BYTE */
     __m512i codes[4];   /* pairs: byte to 0..14, or 15 */
 } symbol_map;
@@ -38,11 +37,10 @@ typedef struct rans_table {
     __m512i low[4], high[4]; /* halves of the reciprocal */
 } rans_table;
 
-/* x / F = x * m >> 32 + shift for all x < F << 16, with m = ceil(2^(32 + shift) / F) < 2^32: m * F exceeds
- * 2^(32 + shift) by e < F, and x * e < F * F << 16 < 2^(32 + shift), as 2^shift >= F / 2 and F < 2^14. For
- * F = 1 no such m has 32 bits; 2^32 - 1 yields x - 1, made good by a bias larger by L - 1. */
-static void rans_constants(uint32_t F, uint32_t start, uint32_t L, uint32_t *m, uint32_t *bias,
-                           uint32_t *shift)
+/* x / F = x * m >> 32 + shift for all x < F << 16, with m = ceil(2^(32 + shift) / F) < 2^32: m * F exceeds 2^(32 +
+ * shift) by e < F, and x * e < F * F << 16 < 2^(32 + shift), as 2^shift >= F / 2 and F < 2^14. For F = 1 no such
+ * m has 32 bits; 2^32 - 1 yields x - 1, made good by a bias larger by L - 1. */
+static void rans_constants(uint32_t F, uint32_t start, uint32_t L, uint32_t *m, uint32_t *bias, uint32_t *shift)
 {
     *shift = F > 2 ? 31 - (uint32_t)__builtin_clz(F - 1) : 0;
     *m = F > 1 ? (uint32_t)((((uint64_t)1 << (32 + *shift)) + F - 1) / F) : UINT32_MAX;
@@ -106,8 +104,7 @@ static void symbol_map_init(symbol_map *map, const tp_shape *shape, const tp_w32
 
 static INLINE __m512i lookup8_256(const __m512i table[4], __m512i index)
 {
-    return _mm512_mask_mov_epi8(_mm512_permutex2var_epi8(table[0], index, table[1]),
-                                _mm512_movepi8_mask(index),
+    return _mm512_mask_mov_epi8(_mm512_permutex2var_epi8(table[0], index, table[1]), _mm512_movepi8_mask(index),
                                 _mm512_permutex2var_epi8(table[2], index, table[3]));
 }
 
@@ -134,56 +131,50 @@ static INLINE uint32_t symbol_at(const uint8_t *src, int T, int R, int low, int 
     return symbol;
 }
 
-static NOINLINE void ranks_scalar(const tp_w32_encode_table *table, const uint16_t *symbols, int count,
-                                  uint8_t *ranks)
+static NOINLINE void ranks_scalar(const tp_w32_encode_table *table, const uint16_t *symbols, int count, uint8_t *ranks)
 {
     for (int i = 0; i < count; i++) ranks[i] = table->entry[symbols[i]];
 }
 
 /* Appends the symbols of a row that have no entry: bit i of missing is symbol i. */
-static INLINE uint32_t *add_exceptions(uint64_t missing, const uint8_t *src, uint32_t position, int T,
-                                       int R, int low, int c, bool rotated, uint32_t *exceptions)
+static INLINE uint32_t *add_exceptions(uint64_t missing, const uint8_t *src, uint32_t position, int T, int R, int low,
+                                       int c, bool rotated, uint32_t *exceptions)
 {
     const size_t step = (size_t)(T / 8 + low) * (size_t)c;
     for (; missing; missing &= missing - 1) {
         const uint32_t i = (uint32_t)_tzcnt_u64(missing);
-        *exceptions++ = (position + i) | symbol_at(src + i * step, T, R, low, c, rotated)
-                                             << (c == 2 ? 16 : 18);
+        *exceptions++ = (position + i) | symbol_at(src + i * step, T, R, low, c, rotated) << (c == 2 ? 16 : 18);
     }
     return exceptions;
 }
 
 /* Ranks of a row's symbols (v: its tops) to `ranks`, exceptions to the list. */
-static INLINE uint32_t *row_ranks(const symbol_map *map, const __m512i v[2], const uint8_t *src,
-                                  uint32_t position, uint8_t *ranks, uint32_t *exceptions, int T, int R,
-                                  int low, int c, bool rotated)
+static INLINE uint32_t *row_ranks(const symbol_map *map, const __m512i v[2], const uint8_t *src, uint32_t position,
+                                  uint8_t *ranks, uint32_t *exceptions, int T, int R, int low, int c, bool rotated)
 {
     const __m512i place = _mm512_set1_epi16((short)(rotated ? R - 1 : R));
     const __m512i common = _mm512_set1_epi8((char)map->table->common);
     if (T == 8) {
         __m512i rank[2];
-        UNROLL for (int h = 0; h < 2; h++)
-        {
+        UNROLL for (int h = 0; h < 2; h++) {
             const __m512i keep = _mm512_set1_epi8((char)((1 << (T - R)) - 1));
             __m512i symbol = _mm512_and_si512(_mm512_srlv_epi16(v[h], place), keep);
             rank[h] = _mm512_permutex2var_epi8(map->ranks[0], symbol, map->ranks[1]);
             const uint64_t missing = _mm512_movepi8_mask(rank[h]);
             if (__builtin_expect(missing != 0, 0)) {
                 rank[h] = _mm512_mask_mov_epi8(rank[h], missing, common);
-                exceptions = add_exceptions(missing, src + 64 * h * (1 + low), position + 64 * (uint32_t)h,
-                                            T, R, low, c, rotated, exceptions);
+                exceptions = add_exceptions(missing, src + 64 * h * (1 + low), position + 64 * (uint32_t)h, T, R, low, c,
+                                            rotated, exceptions);
             }
         }
         _mm512_store_si512(ranks, _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4), rank[1]));
-        _mm512_store_si512(ranks + 64,
-                           _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4 + 64), rank[1]));
+        _mm512_store_si512(ranks + 64, _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4 + 64), rank[1]));
         return exceptions;
     }
     __m512i rank, symbol[2];
     uint64_t missing;
     if (c == 2) {
-        /* exponents to bytes, bytes to codes, codes of a pair side by side: an index of 8 bits at every
-         * even byte */
+        /* exponents to bytes, bytes to codes, codes of a pair side by side: an index of 8 bits at every even byte */
         symbol[0] = _mm512_srlv_epi16(v[0], place);
         symbol[1] = _mm512_srlv_epi16(v[1], place);
         __m512i pairs = _mm512_permutex2var_epi8(symbol[0], _mm512_load_si512(even8), symbol[1]);
@@ -204,8 +195,7 @@ static INLINE uint32_t *row_ranks(const symbol_map *map, const __m512i v[2], con
         symbol[0] = _mm512_and_si512(_mm512_srlv_epi16(v[0], place), keep);
         symbol[1] = _mm512_and_si512(_mm512_srlv_epi16(v[1], place), keep);
         if (__builtin_expect(map->kind == MAP_WINDOW, 1)) {
-            const __m512i first = _mm512_set1_epi16((short)map->table->symbol[0]),
-                          last = _mm512_set1_epi16(127);
+            const __m512i first = _mm512_set1_epi16((short)map->table->symbol[0]), last = _mm512_set1_epi16(127);
             __m512i a = _mm512_min_epu16(_mm512_sub_epi16(symbol[0], first), last);
             __m512i b = _mm512_min_epu16(_mm512_sub_epi16(symbol[1], first), last);
             __m512i index = _mm512_permutex2var_epi8(a, _mm512_load_si512(even8), b);
@@ -231,13 +221,12 @@ static INLINE uint32_t *row_ranks(const symbol_map *map, const __m512i v[2], con
         }
     }
     if (__builtin_expect(missing != 0, 0)) {
-        rank = c == 2 ? _mm512_mask_mov_epi16(rank, (__mmask32)missing, common)
-                      : _mm512_mask_mov_epi8(rank, missing, common);
+        rank = c == 2 ? _mm512_mask_mov_epi16(rank, (__mmask32)missing, common) : _mm512_mask_mov_epi8(rank, missing, common);
         exceptions = add_exceptions(missing, src, position, T, R, low, c, rotated, exceptions);
     }
     if (c == 2)
-        _mm256_store_si256((__m256i *)(void *)ranks, _mm512_castsi512_si256(_mm512_permutexvar_epi8(
-                                                         _mm512_load_si512(lanes1), rank)));
+        _mm256_store_si256((__m256i *)(void *)ranks,
+                           _mm512_castsi512_si256(_mm512_permutexvar_epi8(_mm512_load_si512(lanes1), rank)));
     else
         _mm512_store_si512(ranks, _mm512_permutexvar_epi8(_mm512_load_si512(lanes2), rank));
     return exceptions;
@@ -285,15 +274,12 @@ static INLINE uint32_t split_template(const split *to, int T, int R, int low, in
     uint8_t *raw = to->raw, *planes = to->low, *ranks = to->ranks;
     uint32_t *exceptions = to->exceptions, position = to->position;
 
-    ROLLED for (int k = 0; k < R; k++, raw += 128)
-    {
+    ROLLED for (int k = 0; k < R; k++, raw += 128) {
         __m512i word[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-        UNROLL for (int j = 0; j < J; j++)
-        {
+        UNROLL for (int j = 0; j < J; j++) {
             __m512i v[2];
             const uint8_t *row = src;
-            UNROLL for (int h = 0; h < 2; h++)
-            {
+            UNROLL for (int h = 0; h < 2; h++) {
                 v[h] = take_half(src, low, planes, to->low_stride);
                 __m512i bits = _mm512_and_si512(v[h], mask);
                 if (j) bits = _mm512_rolv_epi32(bits, _mm512_set1_epi32(R * j));
@@ -308,24 +294,20 @@ static INLINE uint32_t split_template(const split *to, int T, int R, int low, in
         _mm512_storeu_si512(raw, word[0]);
         _mm512_storeu_si512(raw + 64, word[1]);
     }
-    UNROLL for (int j = 0; j < T - J * R; j++)
-    {
+    UNROLL for (int j = 0; j < T - J * R; j++) {
         __m512i v[2];
         const uint8_t *row = src;
-        UNROLL for (int h = 0; h < 2; h++)
-        {
+        UNROLL for (int h = 0; h < 2; h++) {
             v[h] = take_half(src, low, planes, to->low_stride);
             src += src_step;
             if (planes) planes += low_step;
-            UNROLL for (int k = 0; k < R; k++)
-            { /* as in merge_template */
+            UNROLL for (int k = 0; k < R; k++) { /* as in merge_template */
                 const int from = k * spare > j * R ? k * spare : j * R;
                 const int end = (k + 1) * spare < (j + 1) * R ? (k + 1) * spare : (j + 1) * R;
                 if (from < end) {
                     const int a = from - j * R;
                     uint8_t *word = to->raw + 128 * k + 64 * h;
-                    __m512i bits =
-                        _mm512_and_si512(v[h], _mm512_set1_epi32((int)field(T, rotated, a, end - from)));
+                    __m512i bits = _mm512_and_si512(v[h], _mm512_set1_epi32((int)field(T, rotated, a, end - from)));
                     bits = _mm512_rolv_epi32(bits, _mm512_set1_epi32(J * R + (from - k * spare) - a));
                     _mm512_storeu_si512(word, _mm512_or_si512(_mm512_loadu_si512(word), bits));
                 }
@@ -349,8 +331,7 @@ EACH_SHAPE(SPLIT)
 static split_function *split_find(const tp_shape *shape)
 {
 #define SPLIT_CASE(T_, R_, low_, c_, rotated_)                                                             \
-    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ &&                        \
-        shape->rotated == rotated_)                                                                        \
+    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ && shape->rotated == rotated_) \
         return split_##T_##_##R_##_##low_##_##c_##_##rotated_;
     EACH_SHAPE(SPLIT_CASE)
 #undef SPLIT_CASE
@@ -377,8 +358,7 @@ static INLINE void rans_step(__m512i x[2], uint8_t **w, __m512i F, __m512i bias,
     *w += 2 * (unsigned)_mm_popcnt_u32(give);
 
     const __m512i rest = _mm512_sub_epi16(_mm512_set1_epi16((short)(1 << K)), F); /* L - F */
-    UNROLL for (int h = 0; h < 2; h++)
-    {
+    UNROLL for (int h = 0; h < 2; h++) {
         __m512i limit = h ? _mm512_unpackhi_epi16(zero, F) : _mm512_unpacklo_epi16(zero, F);
         __m512i m = h ? _mm512_unpackhi_epi16(low, high) : _mm512_unpacklo_epi16(low, high);
         __m512i b = h ? _mm512_unpackhi_epi16(bias, zero) : _mm512_unpacklo_epi16(bias, zero);
@@ -408,8 +388,7 @@ static INLINE void rans_template(rans_state *s, const rans_table *table, const u
     const rans_table t = *table;
     __m512i x[2] = {s->x[0], s->x[1]};
     uint8_t *w = s->w;
-    ROLLED for (const uint8_t *p = ranks + 32 * steps; p != ranks;)
-    {
+    ROLLED for (const uint8_t *p = ranks + 32 * steps; p != ranks;) {
         p -= 32;
         __m512i rank = _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)p));
         __m512i bias = lookup16(t.bias, rank, entries), shift = _mm512_srli_epi16(bias, BIAS_BITS);
@@ -426,11 +405,10 @@ static INLINE void rans_template(rans_state *s, const rans_table *table, const u
     s->w = w;
 }
 
-typedef void rans_function(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps,
-                           split_ahead next);
+typedef void rans_function(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps, split_ahead next);
 #define RANS(entries, lines)                                                                               \
-    static void rans_##entries##_##lines(rans_state *s, const rans_table *table, const uint8_t *ranks,     \
-                                         int steps, split_ahead next)                                      \
+    static void rans_##entries##_##lines(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps, \
+                                         split_ahead next)                                                 \
     {                                                                                                      \
         rans_template(s, table, ranks, steps, next, entries, lines);                                       \
     }
@@ -490,8 +468,7 @@ static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
     symbol_map maps[MAX_SELECTED];
     rans_table tables[MAX_SELECTED];
     const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
-    const size_t element = tp_shape_element(shape),
-                 words_at = tp_stream_words_at(shape, job->n, job->with_low);
+    const size_t element = tp_shape_element(shape), words_at = tp_stream_words_at(shape, job->n, job->with_low);
     const unsigned selected = 1u << job->selector_bits;
     const int steps = 32 / shape->c;
     uint32_t entries = 0;
@@ -518,9 +495,8 @@ static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
         const size_t left = job->n - (size_t)g * TP_GROUP;
         to.src = job->src + (size_t)g * TP_GROUP * element;
         if (left < TP_GROUP) {
-            /* Elements of the common symbol, all other bits zero: so no other code needs to know of
-             * padding. In pairs the second half of an odd last one comes out as portable kernels define it,
-             * too. */
+            /* Elements of the common symbol, all other bits zero: so no other code needs to know of padding. In
+             * pairs the second half of an odd last one comes out as portable kernels define it, too. */
             const uint32_t common = table->symbol[table->common];
             memset(padded, 0, TP_GROUP * element);
             for (size_t i = left; i < TP_GROUP; i++) {
@@ -533,8 +509,7 @@ static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
         }
         to.map = &maps[selector];
         to.raw = job->payload + 128 + (size_t)g * 128 * shape->R;
-        to.low =
-            shape->low && job->with_low ? planes + (size_t)g * TP_GROUP * (shape->low == 1 ? 1 : 2) : NULL;
+        to.low = shape->low && job->with_low ? planes + (size_t)g * TP_GROUP * (shape->low == 1 ? 1 : 2) : NULL;
         to.position = g * (TP_GROUP / shape->c);
         const uint32_t count = split_group(&to);
         list -= 4 * (size_t)count;

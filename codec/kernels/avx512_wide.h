@@ -1,128 +1,191 @@
 /*
  * Wide streams (docs/format.md section 7) with AVX-512. Part of avx512.c.
  *
- * 256 symbols and 4096 slots are too many for registers. Decoding gathers, two gathers a step; encoding has
- * no slots, so its tables of 256 values, eight registers each, are permuted from the first-level cache.
+ * As W32, but tables of 256 values fill eight registers each: they are permuted straight from the first-level
+ * cache, four permutations and three blends a value.
  */
 #ifndef TP_CODEC_AVX512_WIDE_H
 #define TP_CODEC_AVX512_WIDE_H
 
-#define WIDE_STREAMS 4 /* most that run interleaved */
+/* ---- decoding ---- */
+
+#define WIDE_STREAMS 6 /* most that run interleaved */
 _Static_assert(WIDE_STREAMS <= STREAMS, "EACH_STREAM");
 
+/* A tp_wide_table by rank, that is without the symbols that do not occur; buckets as in rank_table. */
+typedef struct wide_ranks {
+    const tp_wide_table *source;
+    __m512i bits[8];
+    __m512i next[4]; /* u8 */
+    __m512i F[8];    /* F - L */
+    __m512i start[8];
+    __m512i symbol[4]; /* u8 */
+} wide_ranks;
+
+static void wide_ranks_init(wide_ranks *to, const tp_wide_table *from)
+{
+    _Alignas(64) uint16_t bits[256] = {0}, F[256] = {0}, start[256] = {0};
+    _Alignas(64) uint8_t next[256] = {0}, symbol[256] = {0};
+    uint32_t at = 0, rank = 0;
+    for (uint32_t i = 0; i < 256; i++) {
+        const uint32_t size = from->F[i];
+        if (!size) continue;
+        F[rank] = (uint16_t)(size - TP_WIDE_L);
+        start[rank] = (uint16_t)at;
+        symbol[rank] = (uint8_t)i;
+        if (at & 15) bits[at / 16] |= (uint16_t)(1u << ((at & 15) - 1));
+        for (uint32_t b = at / 16; b <= (at + size - 1) / 16 && b < 256; b++) next[b] = (uint8_t)rank;
+        at += size;
+        rank++;
+    }
+    to->source = from;
+    for (int i = 0; i < 8; i++) {
+        to->bits[i] = _mm512_load_si512(bits + 32 * i);
+        to->F[i] = _mm512_load_si512(F + 32 * i);
+        to->start[i] = _mm512_load_si512(start + 32 * i);
+    }
+    for (int i = 0; i < 4; i++) {
+        to->next[i] = _mm512_load_si512(next + 64 * i);
+        to->symbol[i] = _mm512_load_si512(symbol + 64 * i);
+    }
+}
+
+/* 256 values of u16; bit6 and bit7 of the indices as masks. */
+static INLINE __m512i lookup16_256(const __m512i table[8], __m512i index, __mmask32 bit6, __mmask32 bit7)
+{
+    __m512i a = _mm512_permutex2var_epi16(table[0], index, table[1]);
+    __m512i b = _mm512_permutex2var_epi16(table[2], index, table[3]);
+    __m512i c = _mm512_permutex2var_epi16(table[4], index, table[5]);
+    __m512i d = _mm512_permutex2var_epi16(table[6], index, table[7]);
+    return _mm512_mask_mov_epi16(_mm512_mask_mov_epi16(a, bit6, b), bit7, _mm512_mask_mov_epi16(c, bit6, d));
+}
+
 typedef struct wide_flight {
-    __m512i x[2]; /* lanes 0..15 and 16..31 */
+    __m512i q, low;
     const uint8_t *w, *words_end;
-    const uint32_t *slots;
+    const wide_ranks *table;
+    uint16_t *ranks; /* a group's */
     uint8_t *dst;
     tp_wide_job *job;
     uint32_t left; /* bytes */
     bool bad;
 } wide_flight;
 
-/* 16 lanes; their symbols in bits 0..7. */
-static INLINE __m512i wide_step(__m512i *x, const uint8_t **w, const uint32_t *slots)
+static INLINE void wide_step(__m512i *q, __m512i *low, const uint8_t **w, const wide_ranks *table, uint16_t *ranks)
 {
-    __m512i slot = _mm512_and_si512(*x, _mm512_set1_epi32(TP_WIDE_L - 1));
-    slot = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, slot, (const void *)slots, 4);
-    __m512i F = _mm512_srli_epi32(slot, 20);
-    __m512i bias = _mm512_and_si512(_mm512_srli_epi32(slot, 8), _mm512_set1_epi32(TP_WIDE_L - 1));
-    __m512i v = _mm512_add_epi32(_mm512_mullo_epi32(F, _mm512_srli_epi32(*x, TP_WIDE_K)), bias);
-    __mmask16 take = _mm512_cmplt_epu32_mask(v, _mm512_set1_epi32(TP_WIDE_L));
-    __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)*w));
-    *x = _mm512_mask_or_epi32(v, take, _mm512_slli_epi32(v, 16), _mm512_maskz_expand_epi32(take, words));
-    *w += 2 * (unsigned)_mm_popcnt_u32(take);
-    return _mm512_and_si512(slot, _mm512_set1_epi32(255));
+    const __m512i six = _mm512_set1_epi16(64), seven = _mm512_set1_epi16(128);
+    /* bits 0..7 are the bucket; above them is some of q, which no lookup sees */
+    __m512i bucket = _mm512_srli_epi16(*low, 4);
+    __mmask32 bit6 = _mm512_test_epi16_mask(bucket, six), bit7 = _mm512_test_epi16_mask(bucket, seven);
+    __m512i bits = lookup16_256(table->bits, bucket, bit6, bit7);
+    __m512i next = _mm512_mask_mov_epi16(_mm512_permutex2var_epi8(table->next[0], bucket, table->next[1]), bit7,
+                                         _mm512_permutex2var_epi8(table->next[2], bucket, table->next[3]));
+    bits = _mm512_popcnt_epi16(_mm512_shrdv_epi16(bits, _mm512_setzero_si512(), *low));
+    __m512i rank = _mm512_sub_epi16(next, bits); /* in the low bytes */
+    _mm512_store_si512(ranks, rank);
+    bit6 = _mm512_test_epi16_mask(rank, six);
+    bit7 = _mm512_test_epi16_mask(rank, seven);
+    advance(q, low, w, lookup16_256(table->F, rank, bit6, bit7), lookup16_256(table->start, rank, bit6, bit7), TP_WIDE_K);
 }
 
-/* One group of count streams to out. */
-static INLINE void wide_group_template(wide_flight *flights, uint8_t *const *out, int count)
+/* One group of count streams. */
+static INLINE void wide_group_template(wide_flight *flights, int count)
 {
-    __m512i x[STREAMS][2];
+    __m512i q[STREAMS], low[STREAMS];
     const uint8_t *w[STREAMS];
-    EACH_STREAM(i, count, x[i][0] = flights[i].x[0]; x[i][1] = flights[i].x[1]; w[i] = flights[i].w;);
-    ROLLED for (size_t row = 0; row < TP_GROUP; row += 128)
+    EACH_STREAM(i, count, q[i] = flights[i].q; low[i] = flights[i].low; w[i] = flights[i].w;);
+    ROLLED for (size_t at = 0; at < TP_GROUP; at += 32)
     {
-        __m512i v[STREAMS][2];
-        EACH_STREAM(i, count, v[i][0] = v[i][1] = _mm512_setzero_si512(););
-        ROLLED for (int b = 0; b < 4; b++)
-        {
-            /* the first symbol ends in the low byte */
-            EACH_STREAM(i, count, __m512i a = wide_step(&x[i][0], &w[i], flights[i].slots);
-                        v[i][0] = _mm512_or_si512(_mm512_srli_epi32(v[i][0], 8), _mm512_slli_epi32(a, 24));
-                        __m512i c = wide_step(&x[i][1], &w[i], flights[i].slots);
-                        v[i][1] =
-                            _mm512_or_si512(_mm512_srli_epi32(v[i][1], 8), _mm512_slli_epi32(c, 24)););
-        }
-        EACH_STREAM(i, count, _mm512_storeu_si512(out[i] + row, v[i][0]);
-                    _mm512_storeu_si512(out[i] + row + 64, v[i][1]););
+        EACH_STREAM(i, count, PREFETCH(w[i] + WORDS_AHEAD); PREFETCH(flights[i].dst + TP_GROUP + at);
+                    wide_step(&q[i], &low[i], &w[i], flights[i].table, flights[i].ranks + at););
     }
-    EACH_STREAM(i, count, flights[i].x[0] = x[i][0]; flights[i].x[1] = x[i][1]; flights[i].w = w[i];);
+    EACH_STREAM(i, count, flights[i].q = q[i]; flights[i].low = low[i]; flights[i].w = w[i];);
 }
 
-typedef void wide_group_function(wide_flight *flights, uint8_t *const *out);
+typedef void wide_group_function(wide_flight *flights);
 #define WIDE_GROUP(count)                                                                                  \
-    static void wide_group_##count(wide_flight *flights, uint8_t *const *out)                              \
-    {                                                                                                      \
-        wide_group_template(flights, out, count);                                                          \
-    }
+    static void wide_group_##count(wide_flight *flights) { wide_group_template(flights, count); }
 WIDE_GROUP(1)
 WIDE_GROUP(2)
 WIDE_GROUP(3)
 WIDE_GROUP(4)
+WIDE_GROUP(5)
+WIDE_GROUP(6)
 static wide_group_function *const wide_groups[WIDE_STREAMS] = {wide_group_1, wide_group_2, wide_group_3,
-                                                               wide_group_4};
+                                                               wide_group_4, wide_group_5, wide_group_6};
+
+/* A group's ranks to bytes. */
+static void wide_merge(const uint16_t *ranks, const __m512i symbol[4], uint8_t *dst)
+{
+    const __m512i byte = _mm512_set1_epi16(255);
+    const __m512i table[4] = {symbol[0], symbol[1], symbol[2], symbol[3]};
+    ROLLED for (int i = 0; i < TP_GROUP; i += 128)
+    {
+        __m512i a = _mm512_load_si512(ranks + i), b = _mm512_load_si512(ranks + i + 32);
+        __m512i c = _mm512_load_si512(ranks + i + 64), d = _mm512_load_si512(ranks + i + 96);
+        /* byte ? a : b << 8 */
+        a = _mm512_ternarylogic_epi32(byte, a, _mm512_slli_epi16(b, 8), 0xca);
+        c = _mm512_ternarylogic_epi32(byte, c, _mm512_slli_epi16(d, 8), 0xca);
+        _mm512_storeu_si512(dst + i, lookup8_256(table, zip16_low(a, c)));
+        _mm512_storeu_si512(dst + i + 64, lookup8_256(table, zip16_high(a, c)));
+    }
+}
 
 static void wide_decode(tp_wide_job *jobs, size_t count)
 {
-    _Alignas(64) uint8_t tail[WIDE_STREAMS][TP_GROUP];
+    _Alignas(64) uint16_t ranks[WIDE_STREAMS][TP_GROUP];
+    _Alignas(64) uint8_t tail[TP_GROUP];
+    wide_ranks tables[WIDE_STREAMS]; /* by flight, unless another one has the same */
     wide_flight flights[WIDE_STREAMS];
-    size_t next = 0;
-    int n = 0;
-    const __m512i least = _mm512_set1_epi32(TP_WIDE_L),
-                  span = _mm512_set1_epi32((TP_WIDE_L << 16) - TP_WIDE_L);
+    const size_t rounds = (count + WIDE_STREAMS - 1) / WIDE_STREAMS;
+    const size_t width = count ? (count + rounds - 1) / rounds : 0;
+    size_t next = 0, n = 0;
+
+    for (size_t i = 0; i < WIDE_STREAMS; i++) tables[i].source = NULL;
     for (;;) {
-        while (n < WIDE_STREAMS && next < count) {
-            wide_flight *f = &flights[n++];
+        for (; n < width && next < count; n++) {
+            wide_flight *f = &flights[n];
             tp_wide_job *job = &jobs[next++];
-            f->bad = false;
-            for (int h = 0; h < 2; h++) {
-                f->x[h] = _mm512_loadu_si512(job->payload + 64 * h);
-                f->bad |= _mm512_cmpge_epu32_mask(_mm512_sub_epi32(f->x[h], least), span) != 0;
+            /* one that is prepared, else one that no stream uses: there are as many as streams */
+            size_t t = 0;
+            while (t < WIDE_STREAMS && tables[t].source != job->table) t++;
+            if (t == WIDE_STREAMS) {
+                bool used[WIDE_STREAMS] = {false};
+                for (size_t i = 0; i < n; i++) used[flights[i].table - tables] = true;
+                for (t = 0; used[t];) t++;
+                wide_ranks_init(&tables[t], job->table);
             }
+            f->table = &tables[t];
+            f->bad = !load_states(job->payload, TP_WIDE_K, &f->q, &f->low);
             f->w = job->payload + 128;
             f->words_end = f->w + (size_t)job->nw * 2;
-            f->slots = job->table->slot;
             f->dst = job->dst;
             f->job = job;
             f->left = job->n;
         }
         if (n == 0) return;
-        uint8_t *out[WIDE_STREAMS];
-        for (int i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             wide_flight *f = &flights[i];
-            out[i] = f->left < TP_GROUP ? tail[i] : f->dst;
+            f->ranks = ranks[i];
             if (f->w > f->words_end) { /* as in w32_decode */
                 f->bad = true;
                 f->w = f->job->payload + 128;
             }
         }
-        wide_groups[n - 1](flights, out);
-        for (int i = 0; i < n;) {
+        wide_groups[n - 1](flights);
+        for (size_t i = 0; i < n;) {
             wide_flight *f = &flights[i];
             if (f->left > TP_GROUP) {
+                wide_merge(f->ranks, f->table->symbol, f->dst);
                 f->left -= TP_GROUP;
                 f->dst += TP_GROUP;
                 i++;
                 continue;
             }
-            if (f->left < TP_GROUP) memcpy(f->dst, out[i], f->left);
-            f->job->good = !f->bad && f->w == f->words_end &&
-                           _mm512_cmpneq_epi32_mask(f->x[0], least) == 0 &&
-                           _mm512_cmpneq_epi32_mask(f->x[1], least) == 0;
-            n--;
-            flights[i] = flights[n];
-            out[i] = out[n];
+            wide_merge(f->ranks, f->table->symbol, tail);
+            memcpy(f->dst, tail, f->left);
+            f->job->good = !f->bad && f->w == f->words_end && states_ended(f->q, f->low, TP_WIDE_K);
+            flights[i] = flights[--n];
         }
     }
 }
@@ -131,18 +194,8 @@ static void wide_decode(tp_wide_job *jobs, size_t count)
 
 enum { WIDE_F, WIDE_BIAS, WIDE_SHIFT, WIDE_LOW, WIDE_HIGH, WIDE_PARTS };
 
-static INLINE __m512i lookup16_256(const __m512i table[8], __m512i index, __mmask32 bit6, __mmask32 bit7)
-{
-    __m512i a = _mm512_permutex2var_epi16(table[0], index, table[1]);
-    __m512i b = _mm512_permutex2var_epi16(table[2], index, table[3]);
-    __m512i c = _mm512_permutex2var_epi16(table[4], index, table[5]);
-    __m512i d = _mm512_permutex2var_epi16(table[6], index, table[7]);
-    return _mm512_mask_mov_epi16(_mm512_mask_mov_epi16(a, bit6, b), bit7,
-                                 _mm512_mask_mov_epi16(c, bit6, d));
-}
-
-static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table,
-                          uint8_t *payload, size_t capacity, uint8_t *scratch, uint32_t *nw)
+static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table, uint8_t *payload,
+                          size_t capacity, uint8_t *scratch, uint32_t *nw)
 {
     _Alignas(64) uint16_t part[WIDE_PARTS][256];
     _Alignas(64) uint8_t symbols[TP_GROUP], padded[TP_GROUP];
@@ -172,13 +225,11 @@ static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_t
         for (int row = 0; row < TP_GROUP; row += 128) {
             __m512i a = _mm512_loadu_si512(group_src + row), b = _mm512_loadu_si512(group_src + row + 64);
             _mm512_store_si512(symbols + row, _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4), b));
-            _mm512_store_si512(symbols + row + 64,
-                               _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4 + 64), b));
+            _mm512_store_si512(symbols + row + 64, _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4 + 64), b));
         }
         ROLLED for (int at = TP_GROUP - 32; at >= 0; at -= 32)
         {
-            __m512i index =
-                _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)(symbols + at)));
+            __m512i index = _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)(symbols + at)));
             __mmask32 bit6 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64));
             __mmask32 bit7 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(128));
             rans_step(x, &w, lookup16_256(tables[WIDE_F], index, bit6, bit7),

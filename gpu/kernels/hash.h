@@ -154,14 +154,14 @@ FN u64 hash_long(warp_state *wp, GLOBAL const u8 *p, u32 n)
 }
 
 KERNEL tp_hash(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, GLOBAL const tp_gpu_job *RESTRICT jobs,
-               GLOBAL u64 *RESTRICT results, const u32 warps SHARED_PARAMETER)
+               GLOBAL u64 *RESTRICT results, const u32 first, const u32 warps SHARED_PARAMETER)
 {
     SHARED_MEMORY
     warp_state state;
     WARP_BEGIN(state, shared)
     EACH_WARP(warps)
     {
-        GLOBAL const tp_gpu_job *const job = jobs + (u64)GROUP * warps + warp;
+        GLOBAL const tp_gpu_job *const job = jobs + first + (u64)GROUP * warps + warp;
         const u32 n = UNIFORM(job->n);
         GLOBAL const u8 *const p = out + job->out;
         if (n) {

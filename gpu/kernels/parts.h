@@ -4,9 +4,9 @@
 
 /* n units of 1 or 2 bytes to every `stride` bytes; or, with stride = unit, n * unit bytes as they are. */
 KERNEL tp_copy(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, GLOBAL const tp_gpu_job *RESTRICT jobs,
-               GLOBAL u64 *RESTRICT results, const u32 warps SHARED_PARAMETER)
+               GLOBAL u64 *RESTRICT results, const u32 first, const u32 warps SHARED_PARAMETER)
 {
-    GLOBAL const tp_gpu_job *const job = jobs + GROUP;
+    GLOBAL const tp_gpu_job *const job = jobs + first + GROUP;
     GLOBAL const u8 *const from = in + job->in;
     GLOBAL u8 *const to = out + job->out;
     const u32 stride = job->stride, unit = job->unit, n = job->n;
@@ -28,9 +28,9 @@ KERNEL tp_copy(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, GLOBAL con
 
 /* n units of 1, 2, 4 or 8 bytes, each the low bytes of the value, at every `stride` bytes. */
 KERNEL tp_fill(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, GLOBAL const tp_gpu_job *RESTRICT jobs,
-               GLOBAL u64 *RESTRICT results, const u32 warps SHARED_PARAMETER)
+               GLOBAL u64 *RESTRICT results, const u32 first, const u32 warps SHARED_PARAMETER)
 {
-    GLOBAL const tp_gpu_job *const job = jobs + GROUP;
+    GLOBAL const tp_gpu_job *const job = jobs + first + GROUP;
     GLOBAL u8 *const to = out + job->out;
     const u32 stride = job->stride, unit = job->unit, n = job->n;
     const u64 value = job->table;

@@ -375,10 +375,10 @@ FN void decode_streams(SHAPE, GLOBAL const u8 *in, GLOBAL u8 *out, GLOBAL const 
 
 #define STREAM_KERNEL(name, K, T, R, low, c, rotated, strided)                                                    \
     KERNEL name(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, GLOBAL const tp_gpu_job *RESTRICT jobs,     \
-                GLOBAL u64 *RESTRICT results, const u32 warps SHARED_PARAMETER)                                   \
+                GLOBAL u64 *RESTRICT results, const u32 first, const u32 warps SHARED_PARAMETER)                                   \
     {                                                                                                             \
         SHARED_MEMORY                                                                                             \
-        decode_streams(K, T, R, low, c, rotated, strided, in, out, jobs + (u64)GROUP * warps, results, warps, shared); \
+        decode_streams(K, T, R, low, c, rotated, strided, in, out, jobs + first + (u64)GROUP * warps, results, warps, shared); \
     }
 
 #endif

@@ -1,4 +1,5 @@
-/* The corpus for the second decoder: small frames of every combination, and the lines it must report for them. */
+/* The corpus for the second decoder: small frames of every combination, and the lines it must report for
+ * them. */
 #include "registry.h"
 
 #include "codec/bytes.h"
@@ -38,12 +39,13 @@ static int write_encoded(FILE *file)
             for (int level = kind % 3; level <= TP_LEVEL_MAX; level += 3)
                 for (int choice = 0; choice < TP_CODEC_DF11; choice++) {
                     if (kind != DATA_WEIGHTS && kind != DATA_UPCAST && choice) continue;
-                    const size_t n = 2000 + rng_below(&r, 300), size = n * tp_class_element_size((tp_class)cls);
+                    const size_t n = 2000 + rng_below(&r, 300),
+                                 size = n * tp_class_element_size((tp_class)cls);
                     uint8_t *raw = exact(size), *frame = exact(tp_encode_bound(size));
                     size_t made;
                     make_data((data_kind)kind, (tp_class)cls, &r, raw, n);
-                    if (tp_encode(encoder, (tp_class)cls, (tp_level)level, (tp_codec_choice)choice, raw, size, frame,
-                                  tp_encode_bound(size), &made))
+                    if (tp_encode(encoder, (tp_class)cls, (tp_level)level, (tp_codec_choice)choice, raw,
+                                  size, frame, tp_encode_bound(size), &made))
                         return 1;
                     write_record(file, frame, made, raw, size);
                     free(raw);
@@ -64,7 +66,10 @@ static void collect(const char *line, void *context)
     if (lines->count < sizeof lines->line / sizeof *lines->line) lines->line[lines->count++] = strdup(line);
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 int write_corpus(const char *frames, const char *lines)
 {

@@ -3,16 +3,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t ones(unsigned bits) { return bits >= 32 ? UINT32_MAX : (1u << bits) - 1; }
-static uint32_t rotl32(uint32_t v, unsigned k) { return k % 32 ? v << k % 32 | v >> (32 - k % 32) : v; }
-static uint32_t rotr32(uint32_t v, unsigned k) { return rotl32(v, 32 - k % 32); }
-static uint32_t u16(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
-static uint32_t u32(const uint8_t *p) { return u16(p) | u16(p + 2) << 16; }
+static uint32_t ones(unsigned bits)
+{
+    return bits >= 32 ? UINT32_MAX : (1u << bits) - 1;
+}
+static uint32_t rotl32(uint32_t v, unsigned k)
+{
+    return k % 32 ? v << k % 32 | v >> (32 - k % 32) : v;
+}
+static uint32_t rotr32(uint32_t v, unsigned k)
+{
+    return rotl32(v, 32 - k % 32);
+}
+static uint32_t u16(const uint8_t *p)
+{
+    return p[0] | (uint32_t)p[1] << 8;
+}
+static uint32_t u32(const uint8_t *p)
+{
+    return u16(p) | u16(p + 2) << 16;
+}
 static void put(uint8_t *p, uint64_t v, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++) p[i] = (uint8_t)(v >> 8 * i);
 }
-static uint32_t groups_of(uint32_t n) { return n / 1024 + (n % 1024 != 0); }
+static uint32_t groups_of(uint32_t n)
+{
+    return n / 1024 + (n % 1024 != 0);
+}
 
 /* Section 6: u is the top part rotated left by one within T bits, for class 7 the top part itself. */
 static uint32_t u_of_top(const ref_shape *s, uint32_t top)
@@ -23,9 +41,18 @@ static uint32_t top_of_u(const ref_shape *s, uint32_t u)
 {
     return s->rotated ? u >> 1 | (u & 1) << (s->T - 1) : u;
 }
-uint32_t ref_symbol(const ref_shape *s, uint32_t top) { return u_of_top(s, top) >> s->R; }
-uint32_t ref_raw(const ref_shape *s, uint32_t top) { return u_of_top(s, top) & ones(s->R); }
-uint32_t ref_top(const ref_shape *s, uint32_t symbol, uint32_t raw) { return top_of_u(s, symbol << s->R | raw); }
+uint32_t ref_symbol(const ref_shape *s, uint32_t top)
+{
+    return u_of_top(s, top) >> s->R;
+}
+uint32_t ref_raw(const ref_shape *s, uint32_t top)
+{
+    return u_of_top(s, top) & ones(s->R);
+}
+uint32_t ref_top(const ref_shape *s, uint32_t symbol, uint32_t raw)
+{
+    return top_of_u(s, symbol << s->R | raw);
+}
 
 /* Section 7.2: bits a .. a + len - 1 of u where they lie in the top part, for all elements of a lane. */
 static uint32_t field(const ref_shape *s, unsigned a, unsigned len)
@@ -62,7 +89,8 @@ static void rows_to_words(const ref_shape *s, const uint32_t *row, uint32_t *wor
 static void words_to_rows(const ref_shape *s, const uint32_t *word, uint32_t *row)
 {
     const unsigned J = s->T / s->R, S = s->T - J * s->R;
-    for (unsigned j = 0; j < s->R * J; j++) row[j] = rotr32(word[j / J], s->R * (j % J)) & field(s, 0, s->R);
+    for (unsigned j = 0; j < s->R * J; j++)
+        row[j] = rotr32(word[j / J], s->R * (j % J)) & field(s, 0, s->R);
     for (unsigned j = s->R * J; j < s->T; j++) {
         row[j] = 0;
         for (unsigned a = 0; a < s->R; a++) {
@@ -96,20 +124,25 @@ static unsigned most_frequent(const ref_table *table)
 }
 
 /* Bytes of the packed selectors: G of so many bits, in whole u32. */
-static size_t selector_bytes(uint32_t G, unsigned bits) { return ((size_t)G * bits + 31) / 32 * 4; }
+static size_t selector_bytes(uint32_t G, unsigned bits)
+{
+    return ((size_t)G * bits + 31) / 32 * 4;
+}
 
-size_t ref_encode(const ref_shape *s, const ref_tables *tables, const uint8_t *src, uint32_t n, bool with_low,
-                  uint8_t *dst, uint32_t *nw, uint32_t *nx)
+size_t ref_encode(const ref_shape *s, const ref_tables *tables, const uint8_t *src, uint32_t n,
+                  bool with_low, uint8_t *dst, uint32_t *nw, uint32_t *nx)
 {
     const uint32_t G = groups_of(n), symbols = G * 1024 / s->c;
     const unsigned element = s->T / 8 + s->low, E = 32 / s->T;
     uint32_t *top = calloc((size_t)G * 1024 + 1, sizeof *top);
-    uint16_t *entry = malloc(((size_t)symbols + 1) * sizeof *entry), *words = malloc(2 * ((size_t)symbols + 1));
+    uint16_t *entry = malloc(((size_t)symbols + 1) * sizeof *entry),
+             *words = malloc(2 * ((size_t)symbols + 1));
     uint32_t *exception = malloc(4 * ((size_t)n + 1));
     if (!top || !entry || !words || !exception) abort();
 
     for (uint32_t i = 0; i < n; i++)
-        for (unsigned k = 0; k < s->T / 8; k++) top[i] |= (uint32_t)src[(size_t)i * element + s->low + k] << 8 * k;
+        for (unsigned k = 0; k < s->T / 8; k++)
+            top[i] |= (uint32_t)src[(size_t)i * element + s->low + k] << 8 * k;
 
     *nx = 0;
     for (uint32_t p = 0; p < symbols; p++) { /* p: the symbol's place in element order */
@@ -118,7 +151,8 @@ size_t ref_encode(const ref_shape *s, const ref_tables *tables, const uint8_t *s
         entry[p] = (uint16_t)filler;
         if (p * s->c >= n) continue;
         uint32_t symbol = ref_symbol(s, top[p * s->c]);
-        if (s->c == 2) symbol |= (p * 2 + 1 < n ? ref_symbol(s, top[p * 2 + 1]) : table->symbol[filler] >> 8) << 8;
+        if (s->c == 2)
+            symbol |= (p * 2 + 1 < n ? ref_symbol(s, top[p * 2 + 1]) : table->symbol[filler] >> 8) << 8;
         unsigned found = 0;
         while (found < table->entries && table->symbol[found] != symbol) found++;
         if (found < table->entries)
@@ -151,7 +185,8 @@ size_t ref_encode(const ref_shape *s, const ref_tables *tables, const uint8_t *s
             uint32_t row[32], word[16];
             for (unsigned j = 0; j < s->T; j++) {
                 row[j] = 0;
-                for (unsigned e = 0; e < E; e++) row[j] |= top[g * 1024 + element_at(s, j, lane, e)] << s->T * e;
+                for (unsigned e = 0; e < E; e++)
+                    row[j] |= top[g * 1024 + element_at(s, j, lane, e)] << s->T * e;
             }
             rows_to_words(s, row, word);
             for (unsigned k = 0; k < s->R; k++) put(out + k * 128 + lane * 4, word[k], 4);
@@ -168,7 +203,8 @@ size_t ref_encode(const ref_shape *s, const ref_tables *tables, const uint8_t *s
     memset(out, 0, selector_bytes(G, tables->bits));
     for (uint32_t g = 0; g < G && tables->bits; g++)
         for (unsigned b = 0; b < tables->bits; b++)
-            if (tables->selector[g] >> b & 1) out[(g * tables->bits + b) / 8] |= (uint8_t)(1 << (g * tables->bits + b) % 8);
+            if (tables->selector[g] >> b & 1)
+                out[(g * tables->bits + b) / 8] |= (uint8_t)(1 << (g * tables->bits + b) % 8);
     out += selector_bytes(G, tables->bits);
     for (uint32_t i = 0; i < *nx; i++, out += 4) put(out, exception[i], 4);
     while ((out - dst) % 128) *out++ = 0;
@@ -180,8 +216,8 @@ size_t ref_encode(const ref_shape *s, const ref_tables *tables, const uint8_t *s
     return (size_t)(out - dst);
 }
 
-bool ref_decode(const ref_shape *s, const ref_tables *tables, const uint8_t *payload, uint32_t nw, uint32_t nx,
-                uint32_t n, bool with_low, const uint8_t *low, uint8_t *dst)
+bool ref_decode(const ref_shape *s, const ref_tables *tables, const uint8_t *payload, uint32_t nw,
+                uint32_t nx, uint32_t n, bool with_low, const uint8_t *low, uint8_t *dst)
 {
     const uint32_t G = groups_of(n), symbols = G * 1024 / s->c, L = 1u << s->K;
     const unsigned element = s->T / 8 + s->low, E = 32 / s->T;
@@ -231,7 +267,8 @@ bool ref_decode(const ref_shape *s, const ref_tables *tables, const uint8_t *pay
     for (uint32_t g = 0; g < G && good; g++)
         for (unsigned lane = 0; lane < 32; lane++) {
             uint32_t row[32] = {0}, word[16];
-            for (unsigned k = 0; k < s->R; k++) word[k] = u32(rows + ((size_t)g * s->R + k) * 128 + lane * 4);
+            for (unsigned k = 0; k < s->R; k++)
+                word[k] = u32(rows + ((size_t)g * s->R + k) * 128 + lane * 4);
             if (s->R) words_to_rows(s, word, row);
             for (unsigned j = 0; j < s->T; j++)
                 for (unsigned e = 0; e < E; e++) {

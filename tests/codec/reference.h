@@ -1,6 +1,6 @@
 /*
- * The streams of docs/format.md section 7, one symbol and one bit at a time as the document says them. Shares
- * nothing with the codec: what the kernels are measured with.
+ * The streams of docs/format.md section 7, one symbol and one bit at a time as the document says them.
+ * Shares nothing with the codec: what the kernels are measured with.
  */
 #ifndef TESTS_CODEC_REFERENCE_H
 #define TESTS_CODEC_REFERENCE_H
@@ -31,18 +31,19 @@ typedef struct ref_tables {
 } ref_tables;
 
 /*
- * One stream of n elements (T/8 + low bytes each) at src. Padding and exceptions are coded as the most frequent entry
- * (of equals the first). The payload, as long as the document says, goes to dst (room: ref_bound). Returns its size.
+ * One stream of n elements (T/8 + low bytes each) at src. Padding and exceptions are coded as the most
+ * frequent entry (of equals the first). The payload, as long as the document says, goes to dst (room:
+ * ref_bound). Returns its size.
  */
-size_t ref_encode(const ref_shape *shape, const ref_tables *tables, const uint8_t *src, uint32_t n, bool with_low,
-                  uint8_t *dst, uint32_t *nw, uint32_t *nx);
+size_t ref_encode(const ref_shape *shape, const ref_tables *tables, const uint8_t *src, uint32_t n,
+                  bool with_low, uint8_t *dst, uint32_t *nw, uint32_t *nx);
 size_t ref_bound(const ref_shape *shape, uint32_t n);
 
 /*
- * The reverse. With with_low the low planes are in the payload, else at `low` (the order of section 7.3). False if
- * a state, or the number of words, is not what it must be. Selectors are read from the payload.
+ * The reverse. With with_low the low planes are in the payload, else at `low` (the order of section 7.3).
+ * False if a state, or the number of words, is not what it must be. Selectors are read from the payload.
  */
-bool ref_decode(const ref_shape *shape, const ref_tables *tables, const uint8_t *payload, uint32_t nw, uint32_t nx,
-                uint32_t n, bool with_low, const uint8_t *low, uint8_t *dst);
+bool ref_decode(const ref_shape *shape, const ref_tables *tables, const uint8_t *payload, uint32_t nw,
+                uint32_t nx, uint32_t n, bool with_low, const uint8_t *low, uint8_t *dst);
 
 #endif

@@ -55,23 +55,25 @@ ref_shape reference_shape(const split_shape *shape)
 
 /* ------------------------------------------------------------------------------------------- tables */
 
-void make_table(rng *r, table_kind kind, unsigned entries, uint32_t alphabet, uint32_t scale, ref_table *table)
+void make_table(rng *r, table_kind kind, unsigned entries, uint32_t alphabet, uint32_t scale,
+                ref_table *table)
 {
     uint32_t left = scale, F[256];
     if (entries > alphabet) entries = alphabet;
     for (unsigned i = 0; i < entries; i++) { /* every later entry needs at least 1 */
         const uint32_t later = entries - 1 - i;
-        F[i] = later == 0               ? left
-               : kind == TABLE_FLAT     ? left / (later + 1)
-               : kind == TABLE_EXTREME  ? (i == 0 ? left - later : 1)
+        F[i] = later == 0                ? left
+               : kind == TABLE_FLAT      ? left / (later + 1)
+               : kind == TABLE_EXTREME   ? (i == 0 ? left - later : 1)
                : left / 2 > left - later ? left - later
-                                        : left / 2;
+                                         : left / 2;
         if (F[i] < 1) F[i] = 1;
         left -= F[i];
     }
     memset(table, 0, sizeof *table);
     table->entries = entries;
-    for (unsigned i = 0; i < entries; i++) { /* distinct symbols, ascending, with a random one of the F each */
+    for (unsigned i = 0; i < entries;
+         i++) { /* distinct symbols, ascending, with a random one of the F each */
         uint32_t symbol;
         bool taken;
         do {
@@ -114,7 +116,8 @@ void table_to_wide(const ref_table *table, uint16_t F[256])
     for (unsigned i = 0; i < table->entries; i++) F[table->symbol[i]] = table->F[i];
 }
 
-void make_elements(rng *r, const ref_shape *shape, const ref_table *table, uint32_t rare, uint8_t *dst, uint32_t n)
+void make_elements(rng *r, const ref_shape *shape, const ref_table *table, uint32_t rare, uint8_t *dst,
+                   uint32_t n)
 {
     const unsigned top_bytes = shape->T / 8, bits = shape->T - shape->R;
     uint32_t symbol = 0;
@@ -159,7 +162,9 @@ static void part_data(builder *b, uint8_t mode, unsigned table, unsigned width, 
         break;
     case TP_MODE_LZ4:
         for (size_t i = 0; i < (size_t)n * width; i++)
-            dst[i] = (uint8_t)(i < 37 ? rng_next(&b->r) : rng_below(&b->r, 200) ? dst[i - 37] : rng_next(&b->r));
+            dst[i] = (uint8_t)(i < 37                  ? rng_next(&b->r)
+                               : rng_below(&b->r, 200) ? dst[i - 37]
+                                                       : rng_next(&b->r));
         break;
     case TP_MODE_W32:
     case TP_MODE_PAIRS: {
@@ -184,7 +189,8 @@ static void part_data(builder *b, uint8_t mode, unsigned table, unsigned width, 
 static void put_part(builder *b, uint8_t mode, unsigned table, const uint8_t *data, const uint8_t *elements,
                      size_t bytes, uint32_t n, uint64_t hash)
 {
-    uint8_t *const at = b->payload + b->payload_size, *const d = b->descriptors + 32 * (size_t)b->descriptor_count++;
+    uint8_t *const at = b->payload + b->payload_size, *const d = b->descriptors +
+                                                                 32 * (size_t)b->descriptor_count++;
     uint64_t offset = b->payload_size;
     size_t size = 0;
     uint32_t nw = 0, nx = 0;
@@ -210,7 +216,8 @@ static void put_part(builder *b, uint8_t mode, unsigned table, const uint8_t *da
         uint16_t F[256];
         table_to_wide(&b->wide[table], F);
         tp_wide_encode_table_init(F, &encode);
-        size = b->kernels->wide_encode(data, n, &encode, at, b->capacity - b->payload_size, b->scratch, &nw);
+        size =
+            b->kernels->wide_encode(data, n, &encode, at, b->capacity - b->payload_size, b->scratch, &nw);
         assert_int_not_equal(size, 0);
         d[20] = (uint8_t)table;
         break;
@@ -256,7 +263,8 @@ static void put_part(builder *b, uint8_t mode, unsigned table, const uint8_t *da
 static unsigned method_of(const frame_plan *plan, unsigned modes)
 {
     if (modes & (1u << TP_MODE_W32 | 1u << TP_MODE_PAIRS | 1u << TP_MODE_WIDE)) return 5;
-    if (plan->codec == TP_FRAME_LZ4 || (plan->codec == TP_FRAME_SPLIT && modes & 1u << TP_MODE_LZ4)) return 3;
+    if (plan->codec == TP_FRAME_LZ4 || (plan->codec == TP_FRAME_SPLIT && modes & 1u << TP_MODE_LZ4))
+        return 3;
     if (modes & 1u << TP_MODE_LZ4) return 4;
     return modes & 1u << TP_MODE_CONSTANT ? 2 : 1;
 }
@@ -323,7 +331,8 @@ static void build_tables(builder *b)
             wide |= plan->mode[i][k] == TP_MODE_WIDE;
         }
     for (unsigned i = 0; i < plan->tables && symbols; i++)
-        make_table(&b->r, plan->kind, plan->entries, 1u << plan->s * plan->c, 1024, &b->symbols[b->symbol_tables++]);
+        make_table(&b->r, plan->kind, plan->entries, 1u << plan->s * plan->c, 1024,
+                   &b->symbols[b->symbol_tables++]);
     for (unsigned i = 0; i < plan->tables && wide; i++)
         make_table(&b->r, plan->kind, 12 + i, 256, 4096, &b->wide[b->wide_tables++]);
 }
@@ -365,8 +374,8 @@ void build_frame(const frame_plan *plan, const tp_kernels *kernels, built_frame 
     } else {
         part_data(&b, plan->codec == TP_FRAME_LZ4 ? TP_MODE_LZ4 : TP_MODE_RAW, 0, 1, built->raw,
                   (uint32_t)built->raw_size);
-        put_part(&b, plan->codec == TP_FRAME_LZ4 ? TP_MODE_LZ4 : TP_MODE_RAW, 0, built->raw, NULL, built->raw_size,
-                 (uint32_t)built->raw_size, 0);
+        put_part(&b, plan->codec == TP_FRAME_LZ4 ? TP_MODE_LZ4 : TP_MODE_RAW, 0, built->raw, NULL,
+                 built->raw_size, (uint32_t)built->raw_size, 0);
         if (plan->codec == TP_FRAME_LZ4) b.payload_size = tp_load32(b.descriptors + 8);
         b.descriptor_count = 0;
         if (plan->codec == TP_FRAME_RAW) b.payload_size = built->raw_size;
@@ -435,8 +444,8 @@ static void name_plan(frame_plan *p, const char *what)
 {
     static const char *const codecs[] = {"raw", "lz4", "split", "planes"};
     snprintf(p->name, sizeof p->name, "%s %s s%u c%u k%u%s%s, chunks of 2^%u, %s", codecs[p->codec],
-             tp_class_name(p->cls), p->s, p->c, 1u << p->selector_bits, p->low_coded ? " low_coded" : "", p->joined ? " joined" : "",
-             p->chunk_log2, what);
+             tp_class_name(p->cls), p->s, p->c, 1u << p->selector_bits, p->low_coded ? " low_coded" : "",
+             p->joined ? " joined" : "", p->chunk_log2, what);
 }
 
 typedef struct plan_sink {
@@ -455,9 +464,16 @@ static void give(plan_sink *sink, frame_plan *plan, const char *what)
 /* Chunks of coded parts pay for those that are not. */
 static frame_plan split_plan(const split_shape *shape, bool low_coded, unsigned chunk_log2, uint32_t chunks)
 {
-    frame_plan p = {.codec = TP_FRAME_SPLIT, .cls = shape->cls, .s = shape->s, .c = shape->c,
-                    .low_coded = low_coded, .chunk_log2 = chunk_log2, .chunks = chunks, .tables = 1,
-                    .entries = 20, .rare = 150};
+    frame_plan p = {.codec = TP_FRAME_SPLIT,
+                    .cls = shape->cls,
+                    .s = shape->s,
+                    .c = shape->c,
+                    .low_coded = low_coded,
+                    .chunk_log2 = chunk_log2,
+                    .chunks = chunks,
+                    .tables = 1,
+                    .entries = 20,
+                    .rare = 150};
     const uint8_t coded = shape->c == 2 ? TP_MODE_PAIRS : TP_MODE_W32;
     for (uint32_t i = 0; i < chunks; i++) {
         p.mode[i][0] = coded;
@@ -509,12 +525,15 @@ static void split_plans(plan_sink *sink, const split_shape *shape)
         p = split_plan(shape, true, 10, 9);
         for (uint32_t chunk = 0; chunk < p.chunks; chunk++)
             for (unsigned k = 0; k < rule->low; k++)
-                if (chunk % 2 == 0 || k == chunk / 2 % rule->low) p.mode[chunk][1 + k] = others[(chunk / 2 + k) % 4];
+                if (chunk % 2 == 0 || k == chunk / 2 % rule->low)
+                    p.mode[chunk][1 + k] = others[(chunk / 2 + k) % 4];
         for (uint32_t chunk = 0; chunk < p.chunks; chunk++)
             if (top == 2 || chunk % 2 == 0) p.mode[chunk][0] = top_mode;
         p.tables = 2;
-        give(sink, &p, top == 2 ? "low planes under coded tops" : top ? "low planes under constant tops"
-                                                                      : "low planes under raw tops");
+        give(sink, &p,
+             top == 2 ? "low planes under coded tops"
+             : top    ? "low planes under constant tops"
+                      : "low planes under raw tops");
     }
 }
 
@@ -525,16 +544,21 @@ static void planes_plans(plan_sink *sink, tp_class cls)
     for (unsigned variant = 0; variant < 6; variant++) {
         frame_plan p = {.codec = TP_FRAME_PLANES, .cls = cls, .chunk_log2 = 10, .chunks = 9, .tables = 2};
         /* last chunks: whole, a few bytes short, one byte */
-        p.last = variant % 3 == 0 ? 1024 * rule->element : variant % 3 == 1 ? 1000 * rule->element + rule->element / 2 : 1;
+        p.last = variant % 3 == 0   ? 1024 * rule->element
+                 : variant % 3 == 1 ? 1000 * rule->element + rule->element / 2
+                                    : 1;
         if (!p.last) p.last = 1;
         for (uint32_t chunk = 0; chunk < p.chunks; chunk++)
             for (unsigned k = 0; k < rule->element; k++)
-                p.mode[chunk][k] = variant < 3 ? modes[(chunk + k) % 4] : variant == 3 ? TP_MODE_CONSTANT : modes[1 + (chunk + k) % 3];
+                p.mode[chunk][k] = variant < 3    ? modes[(chunk + k) % 4]
+                                   : variant == 3 ? TP_MODE_CONSTANT
+                                                  : modes[1 + (chunk + k) % 3];
         give(sink, &p, variant < 3 ? "all modes" : variant == 3 ? "constant" : "no streams");
 
         p.joined = true;
         for (uint32_t chunk = 0; chunk < p.chunks; chunk++)
-            p.mode[chunk][0] = chunk % 3 == 1 || (chunk == p.chunks - 1 && p.last < 200) ? TP_MODE_RAW : TP_MODE_LZ4;
+            p.mode[chunk][0] =
+                chunk % 3 == 1 || (chunk == p.chunks - 1 && p.last < 200) ? TP_MODE_RAW : TP_MODE_LZ4;
         if (variant == 3)
             for (uint32_t chunk = 0; chunk < p.chunks; chunk++) p.mode[chunk][0] = TP_MODE_LZ4;
         give(sink, &p, "joined");
@@ -564,7 +588,8 @@ void each_chunk_size_plan(void (*fn)(const frame_plan *plan, void *context), voi
     const size_t n = all_split_shapes(shapes);
     for (unsigned log2 = 10; log2 <= 17; log2++) {
         for (size_t i = 0; i < n; i++)
-            for (unsigned low_coded = 0; low_coded <= (class_rules[shapes[i].cls].low ? 1 : 0); low_coded++) {
+            for (unsigned low_coded = 0; low_coded <= (class_rules[shapes[i].cls].low ? 1 : 0);
+                 low_coded++) {
                 /* many tables where chunks are small, full alphabets, last chunks longer than a group */
                 const uint32_t chunks = log2 <= 12 ? PLAN_CHUNKS : 2;
                 frame_plan p = split_plan(&shapes[i], low_coded, log2, chunks);
@@ -575,7 +600,11 @@ void each_chunk_size_plan(void (*fn)(const frame_plan *plan, void *context), voi
                 give(&sink, &p, "chunk size");
             }
         for (int cls = TP_CLASS_BF16; cls < TP_CLASS_COUNT; cls++) {
-            frame_plan p = {.codec = TP_FRAME_PLANES, .cls = (tp_class)cls, .chunk_log2 = log2, .chunks = 2, .tables = 1};
+            frame_plan p = {.codec = TP_FRAME_PLANES,
+                            .cls = (tp_class)cls,
+                            .chunk_log2 = log2,
+                            .chunks = 2,
+                            .tables = 1};
             p.last = (1u << log2) * class_rules[cls].element - (log2 % 3 ? 1 : 0);
             for (uint32_t chunk = 0; chunk < 2; chunk++)
                 for (unsigned k = 0; k < class_rules[cls].element; k++)
@@ -602,7 +631,8 @@ void each_coverage_line(void (*fn)(const char *line, void *context), void *conte
         LINE("raw %s raw s0 c0 k0 plain top", name);
         LINE("lz4 %s lz4 s0 c0 k0 plain top", name);
         if (cls == TP_CLASS_BYTES) continue;
-        for (unsigned i = 0; i < 4; i++) LINE("planes %s %s s0 c0 k0 plain top", name, mode_names[plane_modes[i]]);
+        for (unsigned i = 0; i < 4; i++)
+            LINE("planes %s %s s0 c0 k0 plain top", name, mode_names[plane_modes[i]]);
         LINE("planes %s raw s0 c0 k0 joined top", name);
         LINE("planes %s lz4 s0 c0 k0 joined top", name);
     }

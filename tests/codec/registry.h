@@ -1,6 +1,6 @@
 /*
- * Everything that docs/format.md sections 5 and 6 allow, as data: classes, shapes, and frames to build of every
- * combination, also those that the encoder never chooses.
+ * Everything that docs/format.md sections 5 and 6 allow, as data: classes, shapes, and frames to build of
+ * every combination, also those that the encoder never chooses.
  */
 #ifndef TESTS_CODEC_REGISTRY_H
 #define TESTS_CODEC_REGISTRY_H
@@ -33,16 +33,20 @@ ref_shape reference_shape(const split_shape *shape);
 /* ------------------------------------------------------------------------------------------- tables */
 
 typedef enum table_kind { TABLE_STEEP, TABLE_FLAT, TABLE_EXTREME, TABLE_KINDS } table_kind;
-/* Random symbols below `alphabet`, `entries` of them (at most alphabet), frequencies that sum to `scale`. */
-void make_table(rng *r, table_kind kind, unsigned entries, uint32_t alphabet, uint32_t scale, ref_table *table);
+/* Random symbols below `alphabet`, `entries` of them (at most alphabet), frequencies that sum to `scale`.
+ */
+void make_table(rng *r, table_kind kind, unsigned entries, uint32_t alphabet, uint32_t scale,
+                ref_table *table);
 /* A symbol by its frequency. */
 unsigned draw_symbol(rng *r, const ref_table *table, uint32_t scale);
 /* The same table as the codec's records. */
 void table_to_record(const ref_table *table, tp_symbol_record *record);
 void table_to_wide(const ref_table *table, uint16_t F[256]);
 
-/* n elements (T/8 + low bytes) whose symbols follow a table but for one in `rare` (0: none); the rest is random. */
-void make_elements(rng *r, const ref_shape *shape, const ref_table *table, uint32_t rare, uint8_t *dst, uint32_t n);
+/* n elements (T/8 + low bytes) whose symbols follow a table but for one in `rare` (0: none); the rest is
+ * random. */
+void make_elements(rng *r, const ref_shape *shape, const ref_table *table, uint32_t rare, uint8_t *dst,
+                   uint32_t n);
 
 /* -------------------------------------------------------------------------------------------- frames */
 
@@ -55,14 +59,14 @@ typedef struct frame_plan {
     unsigned s, c;
     bool low_coded, joined;
     unsigned chunk_log2;
-    uint32_t chunks;        /* of raw and lz4: 1 */
-    uint32_t last;          /* elements (planes: bytes) of the last chunk; of raw and lz4: bytes in all */
+    uint32_t chunks; /* of raw and lz4: 1 */
+    uint32_t last;   /* elements (planes: bytes) of the last chunk; of raw and lz4: bytes in all */
     uint8_t mode[PLAN_CHUNKS][8]; /* tp_mode by chunk and part */
-    unsigned tables;        /* of each sort that is used, taken in turn */
-    unsigned selector_bits; /* split: 2^selector_bits tables a stream */
-    unsigned entries;       /* of a symbol table */
+    unsigned tables;              /* of each sort that is used, taken in turn */
+    unsigned selector_bits;       /* split: 2^selector_bits tables a stream */
+    unsigned entries;             /* of a symbol table */
     table_kind kind;
-    uint32_t rare;          /* one symbol in so many has no entry; 0: none */
+    uint32_t rare; /* one symbol in so many has no entry; 0: none */
     uint64_t seed;
     char name[160];
 } frame_plan;
@@ -76,8 +80,8 @@ void build_frame(const frame_plan *plan, const tp_kernels *kernels, built_frame 
 void built_frame_free(built_frame *built);
 
 /*
- * Calls fn for plans of every (codec, class, s, c, flags, mode of tops, mode of low planes, tables per stream), in frames of several
- * chunks of 2^10 elements.
+ * Calls fn for plans of every (codec, class, s, c, flags, mode of tops, mode of low planes, tables per
+ * stream), in frames of several chunks of 2^10 elements.
  */
 void each_plan(void (*fn)(const frame_plan *plan, void *context), void *context);
 /* As each_plan: plans of every chunk size. */

@@ -3,7 +3,10 @@
 #include "codec/bytes.h"
 #include "codec/hash.h"
 
-rng rng_make(uint64_t seed) { return (rng){seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du}; }
+rng rng_make(uint64_t seed)
+{
+    return (rng){seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du};
+}
 
 uint64_t rng_next(rng *r) /* splitmix64 */
 {
@@ -13,7 +16,10 @@ uint64_t rng_next(rng *r) /* splitmix64 */
     return z ^ z >> 31;
 }
 
-uint32_t rng_below(rng *r, uint32_t limit) { return (uint32_t)((rng_next(r) >> 32) * limit >> 32); }
+uint32_t rng_below(rng *r, uint32_t limit)
+{
+    return (uint32_t)((rng_next(r) >> 32) * limit >> 32);
+}
 
 void rng_fill(rng *r, void *dst, size_t size)
 {
@@ -30,6 +36,34 @@ double rng_normal(rng *r)
         sum += (int64_t)(v >> 32) + (int64_t)(v & 0xffffffff);
     }
     return (double)(sum - (int64_t)6 * 0xffffffff) / 4294967296.0;
+}
+
+int fail_allocation = -1;
+
+static bool allocation_fails(void)
+{
+    return fail_allocation >= 0 && fail_allocation-- == 0;
+}
+
+/* The linker puts these in place of the real ones (--wrap). */
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return allocation_fails() ? NULL : __real_malloc(size);
+}
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return allocation_fails() ? NULL : __real_calloc(n, size);
+}
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return allocation_fails() ? NULL : __real_aligned_alloc(alignment, size);
 }
 
 void *exact(size_t size)
@@ -93,10 +127,14 @@ static uint64_t special(data_kind kind, tp_class cls, rng *r)
     const uint64_t fraction = rng_next(r) & (((uint64_t)1 << m) - 1);
     if (!m) return rng_next(r) & 1 ? rng_next(r) : (uint64_t)1 << rng_below(r, 64);
     switch (kind) {
-    case DATA_NAN: return sign | ones | (fraction ? fraction : 1);
-    case DATA_INFINITE: return sign | ones;
-    case DATA_SUBNORMAL: return sign | fraction;
-    default: return sign;
+    case DATA_NAN:
+        return sign | ones | (fraction ? fraction : 1);
+    case DATA_INFINITE:
+        return sign | ones;
+    case DATA_SUBNORMAL:
+        return sign | fraction;
+    default:
+        return sign;
     }
 }
 
@@ -104,16 +142,24 @@ static uint64_t element(data_kind kind, tp_class cls, rng *r, size_t i)
 {
     const unsigned m = floats[cls].mantissa;
     switch (kind) {
-    case DATA_WEIGHTS: return weight(cls, r, 0.02);
-    case DATA_RANDOM: return rng_next(r);
+    case DATA_WEIGHTS:
+        return weight(cls, r, 0.02);
+    case DATA_RANDOM:
+        return rng_next(r);
     case DATA_NAN:
-    case DATA_INFINITE: return rng_below(r, 4) ? weight(cls, r, 0.02) : special(kind, cls, r);
+    case DATA_INFINITE:
+        return rng_below(r, 4) ? weight(cls, r, 0.02) : special(kind, cls, r);
     case DATA_NEGATIVE_ZERO:
-    case DATA_SUBNORMAL: return special(kind, cls, r);
-    case DATA_UPCAST: return weight(cls, r, 0.02) & ~(((uint64_t)1 << (m ? (m + 1) / 2 : 2)) - 1);
-    case DATA_RAMP: return m ? float_bits((double)i * 0.001, floats[cls].exponent, m) : (uint64_t)i;
-    case DATA_SPARSE: return rng_below(r, 20) ? 0 : weight(cls, r, 0.02);
-    default: return 0;
+    case DATA_SUBNORMAL:
+        return special(kind, cls, r);
+    case DATA_UPCAST:
+        return weight(cls, r, 0.02) & ~(((uint64_t)1 << (m ? (m + 1) / 2 : 2)) - 1);
+    case DATA_RAMP:
+        return m ? float_bits((double)i * 0.001, floats[cls].exponent, m) : (uint64_t)i;
+    case DATA_SPARSE:
+        return rng_below(r, 20) ? 0 : weight(cls, r, 0.02);
+    default:
+        return 0;
     }
 }
 
@@ -150,7 +196,8 @@ void frame_rehash(uint8_t *frame, size_t size)
 {
     const size_t payload_at = frame_payload_at(frame, size);
     uint64_t hash[2];
-    if (payload_at) tp_store64(frame + 32, tp_hash64(frame + TP_FRAME_HEADER, payload_at - TP_FRAME_HEADER));
+    if (payload_at)
+        tp_store64(frame + 32, tp_hash64(frame + TP_FRAME_HEADER, payload_at - TP_FRAME_HEADER));
     memset(frame + 96, 0, 16);
     tp_hash128(frame, size, hash);
     tp_store64(frame + 96, hash[0]);

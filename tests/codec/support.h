@@ -35,21 +35,23 @@ double rng_normal(rng *r); /* near N(0, 1), the same on every machine */
 /* Exactly size bytes, so that AddressSanitizer sees the first byte beyond; never NULL. */
 void *exact(size_t size);
 void *exact_copy(const void *data, size_t size);
+/* 0 or more: the allocation after so many others fails, and this becomes -1. */
+extern int fail_allocation;
 
 /* ---------------------------------------------------------------------------------------------- data */
 
 /* Values as they occur in checkpoints, and values that code likes to get wrong. */
 #define DATA_KIND_LIST(X)                                                                                  \
-    X(DATA_WEIGHTS, "weights")     /* N(0, 0.02) */                                                        \
+    X(DATA_WEIGHTS, "weights") /* N(0, 0.02) */                                                            \
     X(DATA_CONSTANT, "constant")                                                                           \
     X(DATA_RANDOM, "random")                                                                               \
-    X(DATA_NAN, "nan payloads")    /* NaN of every payload and sign among weights */                       \
-    X(DATA_NEGATIVE_ZERO, "-0.0")  /* zeros of both signs */                                               \
+    X(DATA_NAN, "nan payloads")   /* NaN of every payload and sign among weights */                        \
+    X(DATA_NEGATIVE_ZERO, "-0.0") /* zeros of both signs */                                                \
     X(DATA_SUBNORMAL, "subnormals")                                                                        \
     X(DATA_INFINITE, "infinities") /* of both signs among weights */                                       \
     X(DATA_UPCAST, "upcast")       /* the lower half of the mantissa is zero: bf16 in f32, f32 in f64 */   \
     X(DATA_RAMP, "ramp")                                                                                   \
-    X(DATA_SPARSE, "sparse")       /* mostly zeros */                                                      \
+    X(DATA_SPARSE, "sparse") /* mostly zeros */                                                            \
     X(DATA_TWO, "two values")
 
 #define DATA_KIND_ENUM(name, text) name,

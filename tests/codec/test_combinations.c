@@ -26,7 +26,8 @@ static void run_plan(const frame_plan *plan, void *context)
         built_frame_free(&built);
     }
     tp_frame_info info;
-    if (tp_frame_check(first.frame, first.size, &info, &error)) fail_msg("%s: %s", plan->name, error.message);
+    if (tp_frame_check(first.frame, first.size, &info, &error))
+        fail_msg("%s: %s", plan->name, error.message);
     assert_int_equal(info.codec, plan->codec);
     assert_int_equal(info.cls, plan->cls);
     assert_int_equal(info.symbol_bits, plan->s);

@@ -1,7 +1,7 @@
 /*
- * Damaged frames. With the hashes as they were, everything must be refused. With the hashes made right again, the
- * validator and the decoder have to find out themselves; whatever they find, they stay within their buffers (which have
- * exact sizes, for AddressSanitizer), and all kernels find the same.
+ * Damaged frames. With the hashes as they were, everything must be refused. With the hashes made right
+ * again, the validator and the decoder have to find out themselves; whatever they find, they stay within
+ * their buffers (which have exact sizes, for AddressSanitizer), and all kernels find the same.
  */
 #include "registry.h"
 
@@ -43,33 +43,58 @@ static void add_plan(const frame_plan *plan, void *context)
 /* The smallest frames of every codec and mode: a chunk or two. */
 static void add_small(victims *v)
 {
-    frame_plan p = {.codec = TP_FRAME_RAW, .cls = TP_CLASS_I8, .chunks = 1, .last = 333, .seed = 1, .name = "raw"};
+    frame_plan p = {
+        .codec = TP_FRAME_RAW, .cls = TP_CLASS_I8, .chunks = 1, .last = 333, .seed = 1, .name = "raw"};
     add_plan(&p, v);
-    p = (frame_plan){.codec = TP_FRAME_LZ4, .cls = TP_CLASS_I8, .chunks = 1, .last = 700, .seed = 2, .name = "lz4"};
+    p = (frame_plan){
+        .codec = TP_FRAME_LZ4, .cls = TP_CLASS_I8, .chunks = 1, .last = 700, .seed = 2, .name = "lz4"};
     add_plan(&p, v);
-    p = (frame_plan){.codec = TP_FRAME_PLANES, .cls = TP_CLASS_I16, .chunk_log2 = 10, .chunks = 2, .last = 301,
-                     .tables = 1, .seed = 3, .name = "planes",
+    p = (frame_plan){.codec = TP_FRAME_PLANES,
+                     .cls = TP_CLASS_I16,
+                     .chunk_log2 = 10,
+                     .chunks = 2,
+                     .last = 301,
+                     .tables = 1,
+                     .seed = 3,
+                     .name = "planes",
                      .mode = {{TP_MODE_WIDE, TP_MODE_LZ4}, {TP_MODE_RAW, TP_MODE_CONSTANT}}};
     add_plan(&p, v);
-    p = (frame_plan){.codec = TP_FRAME_PLANES, .cls = TP_CLASS_I16, .joined = true, .chunk_log2 = 10, .chunks = 2,
-                     .last = 301, .seed = 4, .name = "joined", .mode = {{TP_MODE_LZ4}, {TP_MODE_RAW}}};
+    p = (frame_plan){.codec = TP_FRAME_PLANES,
+                     .cls = TP_CLASS_I16,
+                     .joined = true,
+                     .chunk_log2 = 10,
+                     .chunks = 2,
+                     .last = 301,
+                     .seed = 4,
+                     .name = "joined",
+                     .mode = {{TP_MODE_LZ4}, {TP_MODE_RAW}}};
     add_plan(&p, v);
     split_shape shapes[MAX_SPLIT_SHAPES];
     const size_t n = all_split_shapes(shapes);
     for (size_t i = 0; i < n; i++) {
         const class_rule *rule = &class_rules[shapes[i].cls];
         for (unsigned low_coded = 0; low_coded <= (rule->low ? 1u : 0u); low_coded++) {
-            p = (frame_plan){.codec = TP_FRAME_SPLIT, .cls = shapes[i].cls, .s = shapes[i].s, .c = shapes[i].c,
-                             .low_coded = low_coded, .chunk_log2 = 11, .chunks = 2, .last = 1800, .entries = 9,
-                             .rare = 300, .seed = 10 + i};
+            p = (frame_plan){.codec = TP_FRAME_SPLIT,
+                             .cls = shapes[i].cls,
+                             .s = shapes[i].s,
+                             .c = shapes[i].c,
+                             .low_coded = low_coded,
+                             .chunk_log2 = 11,
+                             .chunks = 2,
+                             .last = 1800,
+                             .entries = 9,
+                             .rare = 300,
+                             .seed = 10 + i};
             p.selector_bits = (unsigned)(i + low_coded) % 3;
             p.tables = 1u << p.selector_bits;
             /* a constant chunk, which pays for the tables */
             for (unsigned k = 0; k <= rule->low; k++) p.mode[0][k] = TP_MODE_CONSTANT;
             p.mode[1][0] = shapes[i].c == 2 ? TP_MODE_PAIRS : TP_MODE_W32;
-            for (unsigned k = 0; k < rule->low; k++) p.mode[1][1 + k] = k % 2 ? TP_MODE_LZ4 : TP_MODE_CONSTANT;
+            for (unsigned k = 0; k < rule->low; k++)
+                p.mode[1][1 + k] = k % 2 ? TP_MODE_LZ4 : TP_MODE_CONSTANT;
             if (low_coded && rule->low == 6) p.mode[1][6] = TP_MODE_WIDE;
-            snprintf(p.name, sizeof p.name, "%s s %u c %u%s", tp_class_name(p.cls), p.s, p.c, low_coded ? " low_coded" : "");
+            snprintf(p.name, sizeof p.name, "%s s %u c %u%s", tp_class_name(p.cls), p.s, p.c,
+                     low_coded ? " low_coded" : "");
             add_plan(&p, v);
             if (i % 4) continue;
             p.chunk_log2 = 10; /* and modes that are no streams */
@@ -79,8 +104,17 @@ static void add_small(victims *v)
             add_plan(&p, v);
         }
     }
-    p = (frame_plan){.codec = TP_FRAME_SPLIT, .cls = TP_CLASS_E4M3, .s = 6, .c = 1, .chunk_log2 = 10, .chunks = 2,
-                     .last = 500, .tables = 1, .seed = 60, .name = "wide tops", .mode = {{TP_MODE_WIDE}, {TP_MODE_CONSTANT}}};
+    p = (frame_plan){.codec = TP_FRAME_SPLIT,
+                     .cls = TP_CLASS_E4M3,
+                     .s = 6,
+                     .c = 1,
+                     .chunk_log2 = 10,
+                     .chunks = 2,
+                     .last = 500,
+                     .tables = 1,
+                     .seed = 60,
+                     .name = "wide tops",
+                     .mode = {{TP_MODE_WIDE}, {TP_MODE_CONSTANT}}};
     add_plan(&p, v);
 }
 
@@ -98,8 +132,9 @@ static void add_encoded(victims *v)
             b->raw = exact(size);
             b->raw_size = size;
             make_data(level == 1 ? DATA_UPCAST : DATA_WEIGHTS, (tp_class)cls, &r, b->raw, n);
-            assert_int_equal(tp_encode(encoder, (tp_class)cls, (tp_level)level, TP_CODEC_AUTO, b->raw, size, frame,
-                                       tp_encode_bound(size), &b->size), TP_OK);
+            assert_int_equal(tp_encode(encoder, (tp_class)cls, (tp_level)level, TP_CODEC_AUTO, b->raw, size,
+                                       frame, tp_encode_bound(size), &b->size),
+                             TP_OK);
             b->frame = exact_copy(frame, b->size);
             free(frame);
             snprintf(v->name[v->count++], sizeof v->name[0], "encoded %s", tp_class_name((tp_class)cls));
@@ -120,7 +155,8 @@ static void try_damaged(victims *v, size_t which, const uint8_t *frame, size_t s
         assert_int_equal(tp_decode(v->decoder, frame, size, NULL, 0, NULL, NULL), status);
         return;
     }
-    if (view.info.raw_size < 1 || view.info.raw_size > TP_FRAME_MAX_RAW) fail_msg("%s: raw size", v->name[which]);
+    if (view.info.raw_size < 1 || view.info.raw_size > TP_FRAME_MAX_RAW)
+        fail_msg("%s: raw size", v->name[which]);
     tp_status first = TP_OK;
     for (size_t k = 0; k < v->kernel_count; k++) {
         uint8_t *dst = exact(view.info.raw_size);
@@ -128,7 +164,8 @@ static void try_damaged(victims *v, size_t which, const uint8_t *frame, size_t s
         tp_decoder_use(v->decoder, v->kernels[k]);
         const tp_status decoded = tp_frame_decode(v->decoder, &view, size, dst, view.info.raw_size, &error);
         if (k == 0) first = decoded;
-        if (decoded != first) fail_msg("%s: kernel %s has another opinion", v->name[which], v->kernels[k]->name);
+        if (decoded != first)
+            fail_msg("%s: kernel %s has another opinion", v->name[which], v->kernels[k]->name);
         if (decoded && decoded != TP_CORRUPT) fail_msg("%s: status %d", v->name[which], (int)decoded);
         /* The hash of the raw bytes was not changed to fit, so what passes can only be what it was. */
         if (!decoded && (view.info.raw_size != v->frame[which].raw_size ||
@@ -141,8 +178,8 @@ static void try_damaged(victims *v, size_t which, const uint8_t *frame, size_t s
 
 static void report(const victims *v, const char *what)
 {
-    print_message("%s: %llu refused by the validator, %llu by the decoder, %llu restored all the same\n", what,
-                  v->refused, v->failed, v->restored);
+    print_message("%s: %llu refused by the validator, %llu by the decoder, %llu restored all the same\n",
+                  what, v->refused, v->failed, v->restored);
 }
 
 static void test_bit_flips(void **state)
@@ -192,7 +229,8 @@ static void test_truncations(void **state)
             if (size >= 128 && size % 128 == 0) { /* as if it had always been so short */
                 tp_store32(frame + 20, (uint32_t)size);
                 frame_rehash(frame, size);
-                assert_int_not_equal(tp_decode(v.decoder, frame, size, dst, b->raw_size, NULL, NULL), TP_OK);
+                assert_int_not_equal(tp_decode(v.decoder, frame, size, dst, b->raw_size, NULL, NULL),
+                                     TP_OK);
                 try_damaged(&v, i, frame, size);
             }
             free(frame);
@@ -201,13 +239,16 @@ static void test_truncations(void **state)
             uint8_t *frame = exact(b->size + more);
             memset(frame, 0, b->size + more);
             memcpy(frame, b->frame, b->size);
-            assert_int_equal(tp_decode(v.decoder, frame, b->size + more, dst, b->raw_size, NULL, NULL), TP_CORRUPT);
+            assert_int_equal(tp_decode(v.decoder, frame, b->size + more, dst, b->raw_size, NULL, NULL),
+                             TP_CORRUPT);
             tp_store32(frame + 20, (uint32_t)(b->size + more));
             frame_rehash(frame, b->size + more);
-            assert_int_not_equal(tp_decode(v.decoder, frame, b->size + more, dst, b->raw_size, NULL, NULL), TP_OK);
+            assert_int_not_equal(tp_decode(v.decoder, frame, b->size + more, dst, b->raw_size, NULL, NULL),
+                                 TP_OK);
             tp_store32(frame + 28, tp_load32(frame + 28) + (uint32_t)more);
             frame_rehash(frame, b->size + more);
-            assert_int_not_equal(tp_decode(v.decoder, frame, b->size + more, dst, b->raw_size, NULL, NULL), TP_OK);
+            assert_int_not_equal(tp_decode(v.decoder, frame, b->size + more, dst, b->raw_size, NULL, NULL),
+                                 TP_OK);
             free(frame);
         }
         free(dst);
@@ -217,12 +258,15 @@ static void test_truncations(void **state)
 
 static void change(rng *r, uint8_t *frame, size_t size)
 {
-    static const uint32_t values[] = {0, 1, 2, 127, 128, 255, 1023, 1024, 65535, 65536, 131072, 0x7fffffff, 0x80000000, UINT32_MAX};
+    static const uint32_t values[] = {0,    1,     2,     127,    128,        255,        1023,
+                                      1024, 65535, 65536, 131072, 0x7fffffff, 0x80000000, UINT32_MAX};
     static const unsigned fields[] = {4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 20, 24, 28};
     static const unsigned parts[] = {0, 4, 8, 12, 16, 20, 21, 24};
-    const size_t payload_at = frame_payload_at(frame, size), directory = payload_at > 160 ? payload_at : 160;
+    const size_t payload_at = frame_payload_at(frame, size),
+                 directory = payload_at > 160 ? payload_at : 160;
     const size_t tables = 256u * (size_t)frame[7] * frame[10] + 512u * (size_t)frame[11];
-    size_t at = rng_below(r, 2) ? rng_below(r, (uint32_t)(directory < size ? directory : size)) : rng_below(r, (uint32_t)size);
+    size_t at = rng_below(r, 2) ? rng_below(r, (uint32_t)(directory < size ? directory : size))
+                                : rng_below(r, (uint32_t)size);
     const uint32_t what = rng_below(r, 10);
     if (what < 2) /* a field of the header */
         at = fields[rng_below(r, sizeof fields / sizeof *fields)];
@@ -231,14 +275,21 @@ static void change(rng *r, uint8_t *frame, size_t size)
              parts[rng_below(r, sizeof parts / sizeof *parts)];
     if (at >= size) at = size - 1;
     switch (rng_below(r, 6)) {
-    case 0: frame[at] ^= (uint8_t)(1 << rng_below(r, 8)); break;
-    case 1: frame[at] = (uint8_t)rng_next(r); break;
-    case 2: frame[at] = (uint8_t)(frame[at] + (rng_below(r, 2) ? 1 : -1)); break;
+    case 0:
+        frame[at] ^= (uint8_t)(1 << rng_below(r, 8));
+        break;
+    case 1:
+        frame[at] = (uint8_t)rng_next(r);
+        break;
+    case 2:
+        frame[at] = (uint8_t)(frame[at] + (rng_below(r, 2) ? 1 : -1));
+        break;
     case 3:
         if (at + 4 <= size) tp_store32(frame + at, values[rng_below(r, sizeof values / sizeof *values)]);
         break;
     case 4:
-        if (at + 4 <= size) tp_store32(frame + at, tp_load32(frame + at) + (rng_below(r, 2) ? 128 : (uint32_t)-128));
+        if (at + 4 <= size)
+            tp_store32(frame + at, tp_load32(frame + at) + (rng_below(r, 2) ? 128 : (uint32_t)-128));
         break;
     default: { /* a piece from elsewhere */
         const size_t from = rng_below(r, (uint32_t)size), length = 1 + rng_below(r, 64);
@@ -263,7 +314,8 @@ static void test_mutations(void **state)
         size_t size = b->size;
         uint8_t *frame = exact(size);
         memcpy(frame, b->frame, size);
-        for (uint32_t changes = 1 + rng_below(&r, rng_below(&r, 4) ? 2 : 8); changes; changes--) change(&r, frame, size);
+        for (uint32_t changes = 1 + rng_below(&r, rng_below(&r, 4) ? 2 : 8); changes; changes--)
+            change(&r, frame, size);
         if (rng_below(&r, 20)) { /* mostly past the first checks */
             memcpy(frame, "TPFR", 4);
             tp_store32(frame + 20, (uint32_t)size);

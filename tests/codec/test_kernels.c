@@ -1,4 +1,5 @@
-/* The choice of kernels, and every kernel function against plain loops. */
+/* The choice of kernels, every kernel function against plain loops, and the small things: errors, memory
+ * that runs out. */
 #include "registry.h"
 
 #include "codec/class.h"
@@ -56,8 +57,9 @@ static void test_classes(void **state)
     assert_string_equal(tp_method_name(TP_METHOD_COUNT), "unknown");
 }
 
-static const size_t sizes[] = {1,    2,    7,    8,    31,   33,   63,   64,    65,    255,   256,   257,  511, 1000,
-                               1023, 1024, 1025, 2047, 2048, 4095, 4096, 4097,  5120,  8191,  10000, 70001};
+static const size_t sizes[] = {1,    2,    7,    8,    31,   33,   63,    64,   65,
+                               255,  256,  257,  511,  1000, 1023, 1024,  1025, 2047,
+                               2048, 4095, 4096, 4097, 5120, 8191, 10000, 70001};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static void test_planes(void **state)
@@ -71,7 +73,8 @@ static void test_planes(void **state)
             for (size_t i = 0; i < SIZES; i++)
                 for (unsigned index = 0; index < element && index < sizes[i]; index++) {
                     const size_t size = sizes[i], count = (size + element - 1 - index) / element;
-                    uint8_t *src = exact(size), *plane = exact(count), *back = exact(size), *kept = exact(size);
+                    uint8_t *src = exact(size), *plane = exact(count), *back = exact(size),
+                            *kept = exact(size);
                     rng_fill(&r, src, size);
                     rng_fill(&r, back, size);
                     memcpy(kept, back, size);
@@ -141,18 +144,55 @@ static void test_count_symbols(void **state)
                     uint32_t symbol = 0;
                     for (unsigned e = 0; e < shapes[j].c; e++) {
                         const uint8_t *p = src + (at + e) * size + shape.low;
-                        symbol |= ref_symbol(&reference, shape.T == 16 ? p[0] | (uint32_t)p[1] << 8 : p[0]) << 8 * e;
+                        symbol |= ref_symbol(&reference, shape.T == 16 ? p[0] | (uint32_t)p[1] << 8 : p[0])
+                                  << 8 * e;
                     }
                     expected[symbol]++;
                 }
                 kernels[k]->count_symbols(&shape, src, length, step, counts);
                 if (memcmp(counts, expected, alphabet * sizeof *counts))
-                    fail_msg("%s: count_symbols of %u elements, %s s %u c %u, step %u", kernels[k]->name, length,
-                             tp_class_name(shapes[j].cls), shapes[j].s, shapes[j].c, step);
+                    fail_msg("%s: count_symbols of %u elements, %s s %u c %u, step %u", kernels[k]->name,
+                             length, tp_class_name(shapes[j].cls), shapes[j].s, shapes[j].c, step);
                 free(src);
             }
     free(counts);
     free(expected);
+}
+
+static void test_group_sums(void **state)
+{
+    (void)state;
+    const tp_kernels *kernels[MAX_KERNELS];
+    split_shape shapes[MAX_SPLIT_SHAPES];
+    const size_t n = all_kernels(kernels), shape_count = all_split_shapes(shapes);
+    rng r = rng_make(5);
+    for (size_t k = 0; k < n; k++)
+        for (size_t j = 0; j < shape_count; j++)
+            for (size_t i = 0; i < SIZES; i++) {
+                if (shapes[j].c == 2) continue;
+                const tp_shape shape = kernel_shape(&shapes[j]);
+                const ref_shape reference = reference_shape(&shapes[j]);
+                const uint32_t length = (uint32_t)sizes[i], groups = (length + 1023) / 1024;
+                const size_t size = tp_shape_element(&shape);
+                uint8_t *src = exact(length * size);
+                uint32_t *sums = exact(groups * sizeof *sums), *expected = exact(groups * sizeof *sums);
+                rng_fill(&r, src, length * size);
+                if (i % 4 == 0) memset(src, 0xff, length * size); /* the largest sums */
+                memset(sums, 0xee, groups * sizeof *sums);
+                memset(expected, 0, groups * sizeof *expected);
+                for (uint32_t at = 0; at < length; at++) {
+                    const uint8_t *p = src + at * size + shape.low;
+                    expected[at / 1024] +=
+                        ref_symbol(&reference, shape.T == 16 ? p[0] | (uint32_t)p[1] << 8 : p[0]);
+                }
+                kernels[k]->group_sums(&shape, src, length, sums);
+                if (memcmp(sums, expected, groups * sizeof *sums))
+                    fail_msg("%s: group_sums of %u elements, %s s %u", kernels[k]->name, length,
+                             tp_class_name(shapes[j].cls), shapes[j].s);
+                free(src);
+                free(sums);
+                free(expected);
+            }
 }
 
 static void test_hashes(void **state)
@@ -181,11 +221,99 @@ static void test_hashes(void **state)
     }
 }
 
+static void test_errors(void **state)
+{
+    (void)state;
+    tp_error error;
+    assert_int_equal(tp_error_set(NULL, TP_IO, "nobody hears %d", 1), TP_IO);
+    assert_int_equal(tp_error_set_at(NULL, TP_IO, 7, "nobody hears %d", 1), TP_IO);
+    memset(&error, 0xff, sizeof error);
+    assert_int_equal(tp_error_set(&error, TP_CORRUPT, "%s %d", "what", 12), TP_CORRUPT);
+    assert_int_equal(error.status, TP_CORRUPT);
+    assert_string_equal(error.message, "what 12");
+    assert_false(error.has_offset);
+    memset(&error, 0xff, sizeof error);
+    assert_int_equal(tp_error_set_at(&error, TP_TRUNCATED, 99, "there"), TP_TRUNCATED);
+    assert_true(error.has_offset);
+    assert_int_equal(error.offset, 99);
+    char *longer = exact(3000);
+    memset(longer, 'x', 2999);
+    longer[2999] = 0;
+    tp_error_set(&error, TP_CORRUPT, "%s", longer);
+    assert_in_range(strlen(error.message), 1000, sizeof error.message - 1);
+    free(longer);
+
+    for (int status = 0; status < TP_STATUS_COUNT; status++) {
+        assert_true(strlen(tp_status_message((tp_status)status)) > 1);
+        assert_in_range(tp_status_exit_code((tp_status)status), 0, 130);
+    }
+    assert_int_equal(tp_status_exit_code(TP_OK), 0);
+    assert_int_equal(tp_status_exit_code(TP_CORRUPT), 1);
+    assert_int_equal(tp_status_exit_code(TP_UNSUPPORTED), 4);
+    assert_non_null(tp_status_message((tp_status)-1));
+    assert_non_null(tp_status_message(TP_STATUS_COUNT));
+    assert_int_not_equal(tp_status_exit_code(TP_STATUS_COUNT), 0);
+
+    char version[64];
+    snprintf(version, sizeof version, "%d.%d.%d", TP_VERSION_MAJOR, TP_VERSION_MINOR, TP_VERSION_PATCH);
+    assert_string_equal(tp_version(), version);
+    assert_int_equal(tp_abi_version(), TP_ABI_VERSION);
+}
+
+/* Every allocation of a workspace fails once; AddressSanitizer sees what is left behind. */
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    unsigned failed = 0;
+    for (int n = 0;; n++) {
+        tp_encoder *encoder = NULL;
+        fail_allocation = n;
+        const tp_status status = tp_encoder_create(&encoder);
+        const bool reached = fail_allocation < 0;
+        fail_allocation = -1;
+        if (!reached) {
+            assert_int_equal(status, TP_OK);
+            tp_encoder_destroy(encoder);
+            break;
+        }
+        assert_int_equal(status, TP_NO_MEMORY);
+        failed++;
+    }
+    assert_true(failed >= 3);
+    failed = 0;
+    for (int n = 0;; n++) {
+        tp_decoder *decoder = NULL;
+        fail_allocation = n;
+        const tp_status status = tp_decoder_create(&decoder);
+        const bool reached = fail_allocation < 0;
+        fail_allocation = -1;
+        if (!reached) {
+            assert_int_equal(status, TP_OK);
+            tp_decoder_destroy(decoder);
+            break;
+        }
+        assert_int_equal(status, TP_NO_MEMORY);
+        failed++;
+    }
+    assert_true(failed >= 3);
+    for (int n = 0; n < 6; n++) { /* the self-test: four buffers, then the two workspaces */
+        tp_error error;
+        fail_allocation = n;
+        assert_int_equal(tp_kernel_self_test("portable", &error), TP_NO_MEMORY);
+        assert_true(fail_allocation < 0);
+        assert_true(error.message[0] != 0);
+    }
+    fail_allocation = -1;
+}
+
 int run_kernels(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),       cmocka_unit_test(test_classes), cmocka_unit_test(test_planes),
-        cmocka_unit_test(test_count_bytes), cmocka_unit_test(test_count_symbols), cmocka_unit_test(test_hashes),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_planes),        cmocka_unit_test(test_count_bytes),
+        cmocka_unit_test(test_count_symbols), cmocka_unit_test(test_hashes),
+        cmocka_unit_test(test_group_sums),    cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
 }

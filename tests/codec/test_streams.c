@@ -1,4 +1,5 @@
-/* Streams: every kernel against the reference, which was written from docs/format.md, and streams by hand. */
+/* Streams: every kernel against the reference, which was written from docs/format.md, and streams by hand.
+ */
 #include "registry.h"
 
 #include "codec/bytes.h"
@@ -58,25 +59,31 @@ static void make_case(stream_case *c, rng *r)
     for (uint32_t g = 0; g < groups; g++) {
         const uint32_t left = c->n - g * 1024;
         c->selector[g] = (uint8_t)rng_below(r, 1u << c->selector_bits);
-        make_elements(r, &c->reference, &c->table[c->selector[g]], c->rare, c->src + (size_t)g * 1024 * element,
-                      left < 1024 ? left : 1024);
+        make_elements(r, &c->reference, &c->table[c->selector[g]], c->rare,
+                      c->src + (size_t)g * 1024 * element, left < 1024 ? left : 1024);
     }
     const ref_tables tables = tables_of(c);
     c->payload = exact(ref_bound(&c->reference, c->n));
     c->size = ref_encode(&c->reference, &tables, c->src, c->n, c->with_low, c->payload, &c->nw, &c->nx);
-    snprintf(c->name, sizeof c->name, "%s s %u c %u, %u elements, %u entries in the first of %u tables, one in %u rare, %s",
-             tp_class_name(c->split.cls), c->split.s, c->split.c, c->n, c->table[0].entries, 1u << c->selector_bits,
-             c->rare, c->with_low ? "low planes in the stream" : "low planes apart");
-    assert_int_equal(c->size, tp_align(tp_stream_used(&c->shape, c->n, c->with_low, c->nw, c->nx, c->selector_bits), 128));
+    snprintf(c->name, sizeof c->name,
+             "%s s %u c %u, %u elements, %u entries in the first of %u tables, one in %u rare, %s",
+             tp_class_name(c->split.cls), c->split.s, c->split.c, c->n, c->table[0].entries,
+             1u << c->selector_bits, c->rare,
+             c->with_low ? "low planes in the stream" : "low planes apart");
+    assert_int_equal(
+        c->size,
+        tp_align(tp_stream_used(&c->shape, c->n, c->with_low, c->nw, c->nx, c->selector_bits), 128));
 }
 
 /* A decode job for the stream at payload (a copy with slack); low planes apart at low. */
-static tp_w32_job job_of(const stream_case *c, const uint8_t *payload, const uint8_t *low, const tp_w32_table *tables,
-                         uint8_t *dst)
+static tp_w32_job job_of(const stream_case *c, const uint8_t *payload, const uint8_t *low,
+                         const tp_w32_table *tables, uint8_t *dst)
 {
     const uint8_t *words = payload + tp_stream_words_at(&c->shape, c->n, c->with_low);
     return (tp_w32_job){.payload = payload,
-                        .low = low ? low : c->shape.low ? payload + tp_stream_words_at(&c->shape, c->n, false) : NULL,
+                        .low = low            ? low
+                               : c->shape.low ? payload + tp_stream_words_at(&c->shape, c->n, false)
+                                              : NULL,
                         .words = words,
                         .table = tables,
                         .selectors = c->selector_bits ? words + tp_align(2 * (uint64_t)c->nw, 4) : NULL,
@@ -87,7 +94,8 @@ static tp_w32_job job_of(const stream_case *c, const uint8_t *payload, const uin
                         .nx = c->nx};
 }
 
-/* The low planes of the elements, in the order of docs/format.md 7.3, as a low_coded frame hands them over. */
+/* The low planes of the elements, in the order of docs/format.md 7.3, as a low_coded frame hands them over.
+ */
 static uint8_t *low_planes(const stream_case *c)
 {
     const size_t padded = ((size_t)c->n + 1023) / 1024 * 1024, size = padded * c->shape.low;
@@ -103,7 +111,8 @@ static uint8_t *low_planes(const stream_case *c)
 static void decode_with_all(const stream_case *c, const tp_kernels *const *kernels, size_t kernel_count)
 {
     static tp_w32_table table[4]; /* aligned as its type wants */
-    for (unsigned t = 0; t < 1u << c->selector_bits; t++) decode_table(&c->table[t], c->shape.c == 2, &table[t]);
+    for (unsigned t = 0; t < 1u << c->selector_bits; t++)
+        decode_table(&c->table[t], c->shape.c == 2, &table[t]);
     uint8_t *low = c->with_low || !c->shape.low ? NULL : low_planes(c);
     uint8_t *expected = exact(c->raw_size);
     const ref_tables tables = tables_of(c);
@@ -121,7 +130,8 @@ static void decode_with_all(const stream_case *c, const tp_kernels *const *kerne
         if (dst[0] != 0x5a || memcmp(dst + 1, c->src, c->raw_size)) {
             size_t at = 0;
             while (at + 1 < c->raw_size && dst[1 + at] == c->src[at]) at++;
-            fail_msg("%s: kernel %s decodes something else, from byte %zu on", c->name, kernels[k]->name, at);
+            fail_msg("%s: kernel %s decodes something else, from byte %zu on", c->name, kernels[k]->name,
+                     at);
         }
         /* one word more or less than there is must not pass */
         job.nx = 0;
@@ -153,14 +163,19 @@ static void encode_with_all(const stream_case *c, const tp_kernels *const *kerne
         memset(scratch, 0x77, TP_ENCODE_SCRATCH); /* nothing may come from an earlier stream */
         uint8_t *payload = exact(c->size);
         memset(payload, 0xee, c->size);
-        tp_w32_encode_job job = {.src = c->src, .n = c->n, .with_low = c->with_low, .table = table,
+        tp_w32_encode_job job = {.src = c->src,
+                                 .n = c->n,
+                                 .with_low = c->with_low,
+                                 .table = table,
                                  .selectors = c->selector_bits ? c->selector : NULL,
                                  .selector_bits = (uint8_t)c->selector_bits,
-                                 .payload = payload, .capacity = c->size, .scratch = scratch};
+                                 .payload = payload,
+                                 .capacity = c->size,
+                                 .scratch = scratch};
         kernels[k]->w32_encode(&c->shape, &job);
         if (job.size != c->size || job.nw != c->nw || job.nx != c->nx)
-            fail_msg("%s: kernel %s makes %zu bytes, %u words, %u exceptions, the reference %zu, %u, %u", c->name,
-                     kernels[k]->name, job.size, job.nw, job.nx, c->size, c->nw, c->nx);
+            fail_msg("%s: kernel %s makes %zu bytes, %u words, %u exceptions, the reference %zu, %u, %u",
+                     c->name, kernels[k]->name, job.size, job.nw, job.nx, c->size, c->nw, c->nx);
         if (memcmp(payload, c->payload, c->size)) {
             size_t at = 0;
             while (payload[at] == c->payload[at]) at++;
@@ -186,7 +201,8 @@ static void run_case(stream_case *c, rng *r, const tp_kernels *const *kernels, s
     free(c->payload);
 }
 
-static const uint32_t lengths[] = {1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 2047, 2048, 3000, 7169};
+static const uint32_t lengths[] = {1,   2,   31,   32,   33,   63,   64,   65,   127,
+                                   128, 129, 1023, 1024, 1025, 2047, 2048, 3000, 7169};
 
 static void make_tables(stream_case *c, rng *r, unsigned entries, table_kind kind)
 {
@@ -227,81 +243,102 @@ static void test_w32_long(void **state)
     split_shape shapes[MAX_SPLIT_SHAPES];
     const size_t kernel_count = all_kernels(kernels), shape_count = all_split_shapes(shapes);
     rng r = rng_make(11);
-    for (size_t i = 0; i < shape_count; i++) {
-        stream_case c = {.split = shapes[i], .n = 131072 - (uint32_t)(i % 2), .with_low = true};
-        c.selector_bits = (unsigned)(i / 2 % 3);
-        c.rare = i % 3 ? 50 : 1; /* 1: every symbol random, the longest stream */
-        make_tables(&c, &r, 64, (table_kind)(i % TABLE_KINDS));
-        run_case(&c, &r, kernels, kernel_count);
+    for (size_t i = 0; i < shape_count; i++)
+        for (unsigned worst = 0; worst < 2; worst++) {
+            stream_case c = {
+                .split = shapes[i], .n = 131072 - (uint32_t)((i + worst) % 2), .with_low = true};
+            c.selector_bits = (unsigned)(i / 2 + worst) % 3;
+            /* at worst almost every symbol is an exception, or most take a word */
+            c.rare = worst ? 1 : 50;
+            make_tables(&c, &r, worst && i % 2 ? 2 : 64,
+                        worst ? TABLE_FLAT : (table_kind)(i % TABLE_KINDS));
+            run_case(&c, &r, kernels, kernel_count);
+        }
+}
+
+enum { BATCH_JOBS = 26, BATCH_TABLES = 64 };
+static tp_w32_table batch_tables[BATCH_TABLES];
+
+/*
+ * So many jobs at once must give what they give one by one, good ones beside bad ones, of any lengths.
+ * small: with tables of at most 32 entries, which kernels may treat apart.
+ */
+static void run_batch(rng *r, const split_shape *split, size_t count, unsigned selector_bits, bool small,
+                      const tp_kernels *const *kernels, size_t kernel_count)
+{
+    static stream_case c[BATCH_JOBS];
+    static ref_table table[BATCH_TABLES];
+    uint8_t *payload[BATCH_JOBS], *expected[BATCH_JOBS];
+    unsigned first[BATCH_JOBS];
+    bool good[BATCH_JOBS];
+    const unsigned limit = 64 * split->c, most = small ? 32 : limit;
+    const uint32_t tables = count > 13 ? BATCH_TABLES : 1 + rng_below(r, 8);
+    for (unsigned t = 0; t < tables + 3; t++) { /* 3: for selectors */
+        if (t == BATCH_TABLES) break;
+        make_table(r, TABLE_STEEP, t % 5 == 0 ? most : 2 + rng_below(r, most - 1),
+                   1u << split->s * split->c, 1024, &table[t]);
+        decode_table(&table[t], split->c == 2, &batch_tables[t]);
+    }
+    for (size_t j = 0; j < count; j++) {
+        c[j] = (stream_case){.split = *split,
+                             .n = 1 + rng_below(r, count > 13 ? 2100 : 4000),
+                             .with_low = true,
+                             .rare = 30,
+                             .selector_bits = selector_bits};
+        first[j] = rng_below(r, tables > BATCH_TABLES - 3 ? BATCH_TABLES - 3 : tables);
+        memcpy(c[j].table, table + first[j], sizeof *table << selector_bits);
+        make_case(&c[j], r);
+        payload[j] = with_slack(c[j].payload, c[j].size, 0x80);
+        if (rng_below(r, 4) == 0) { /* a bad initial state, or a wrong one */
+            const uint32_t lane = rng_below(r, 32);
+            if (rng_below(r, 2))
+                tp_store32(payload[j] + 4 * lane, rng_below(r, 2) ? rng_below(r, 1024) : 1u << 26);
+            else
+                payload[j][4 * lane] ^= 1; /* which may go unnoticed but for other symbols */
+        }
+        const ref_tables by = tables_of(&c[j]);
+        expected[j] = exact(c[j].raw_size);
+        good[j] =
+            ref_decode(&c[j].reference, &by, payload[j], c[j].nw, c[j].nx, c[j].n, true, NULL, expected[j]);
+    }
+    for (size_t k = 0; k < kernel_count; k++) {
+        tp_w32_job jobs[BATCH_JOBS];
+        for (size_t j = 0; j < count; j++) {
+            uint8_t *dst = exact(c[j].raw_size);
+            memset(dst, 0x5a, c[j].raw_size);
+            jobs[j] = job_of(&c[j], payload[j], NULL, &batch_tables[first[j]], dst);
+        }
+        const tp_shape shape = kernel_shape(split);
+        kernels[k]->w32_decode(&shape, jobs, count);
+        for (size_t j = 0; j < count; j++) {
+            if (jobs[j].good != good[j] || (good[j] && memcmp(jobs[j].dst, expected[j], c[j].raw_size)))
+                fail_msg("kernel %s, %s: job %zu of %zu, %s, comes out %s", kernels[k]->name, c[j].name, j,
+                         count, good[j] ? "good" : "damaged", jobs[j].good ? "good" : "bad");
+            free(jobs[j].dst);
+        }
+    }
+    for (size_t j = 0; j < count; j++) {
+        free(c[j].src);
+        free(c[j].payload);
+        free(payload[j]);
+        free(expected[j]);
     }
 }
 
-/* Several jobs at once must give what they give one by one, good ones beside bad ones, of any lengths. */
 static void test_batches(void **state)
 {
     (void)state;
     const tp_kernels *kernels[MAX_KERNELS];
     split_shape shapes[MAX_SPLIT_SHAPES];
     const size_t kernel_count = all_kernels(kernels), shape_count = all_split_shapes(shapes);
-    enum { JOBS = 11, TABLES = 6 };
-    static tp_w32_table tables[TABLES];
     rng r = rng_make(12);
-    for (size_t i = 0; i < shape_count; i++)
-        for (size_t count = 0; count <= JOBS; count++) {
-            static stream_case c[JOBS];
-            uint8_t *payload[JOBS];
-            unsigned first[JOBS];
-            uint8_t *expected[JOBS];
-            bool good[JOBS];
-            ref_table table[TABLES];
-            const unsigned selector_bits = (unsigned)(count + i) % 3; /* one of the frame */
-            for (unsigned t = 0; t < TABLES; t++) {
-                static const unsigned entries[] = {20, 60, 100, 32, 2, 64};
-                const unsigned limit = 64 * shapes[i].c;
-                make_table(&r, TABLE_STEEP, entries[t] < limit ? entries[t] : limit, 1u << shapes[i].s * shapes[i].c,
-                           1024, &table[t]);
-                decode_table(&table[t], shapes[i].c == 2, &tables[t]);
-            }
-            for (size_t j = 0; j < count; j++) {
-                c[j] = (stream_case){.split = shapes[i], .n = 1 + rng_below(&r, 4000), .with_low = true, .rare = 30,
-                                     .selector_bits = selector_bits};
-                first[j] = rng_below(&r, TABLES + 1 - (1u << selector_bits));
-                memcpy(c[j].table, table + first[j], sizeof *table << selector_bits);
-                make_case(&c[j], &r);
-                payload[j] = with_slack(c[j].payload, c[j].size, 0x80);
-                if (rng_below(&r, 4) == 0) { /* a bad initial state, or a wrong one */
-                    const uint32_t lane = rng_below(&r, 32);
-                    if (rng_below(&r, 2))
-                        tp_store32(payload[j] + 4 * lane, rng_below(&r, 2) ? rng_below(&r, 1024) : 1u << 26);
-                    else
-                        payload[j][4 * lane] ^= 1; /* which may go unnoticed but for other symbols */
-                }
-                const ref_tables by = tables_of(&c[j]);
-                expected[j] = exact(c[j].raw_size);
-                good[j] = ref_decode(&c[j].reference, &by, payload[j], c[j].nw, c[j].nx, c[j].n, true, NULL, expected[j]);
-            }
-            for (size_t k = 0; k < kernel_count; k++) {
-                tp_w32_job jobs[JOBS];
-                for (size_t j = 0; j < count; j++) {
-                    uint8_t *dst = exact(c[j].raw_size);
-                    memset(dst, 0x5a, c[j].raw_size);
-                    jobs[j] = job_of(&c[j], payload[j], NULL, &tables[first[j]], dst);
-                }
-                if (count) kernels[k]->w32_decode(&c[0].shape, jobs, count);
-                for (size_t j = 0; j < count; j++) {
-                    if (jobs[j].good != good[j] || (good[j] && memcmp(jobs[j].dst, expected[j], c[j].raw_size)))
-                        fail_msg("kernel %s, %s: job %zu of %zu, %s, comes out %s", kernels[k]->name, c[j].name, j, count,
-                                 good[j] ? "good" : "damaged", jobs[j].good ? "good" : "bad");
-                    free(jobs[j].dst);
-                }
-            }
-            for (size_t j = 0; j < count; j++) {
-                free(c[j].src);
-                free(c[j].payload);
-                free(payload[j]);
-                free(expected[j]);
-            }
-        }
+    for (size_t i = 0; i < shape_count; i++) {
+        for (size_t count = 0; count <= 13; count++)
+            for (unsigned small = 0; small < 2; small++)
+                run_batch(&r, &shapes[i], count, (unsigned)(count + i) % 3, small, kernels, kernel_count);
+        run_batch(&r, &shapes[i], BATCH_JOBS, 2, i % 2, kernels,
+                  kernel_count); /* more tables than any set of streams needs */
+    }
 }
 
 /* ----------------------------------------------------------------------------------------------- wide */
@@ -317,7 +354,8 @@ static void test_wide(void **state)
     uint8_t *scratch = aligned_alloc(64, (TP_ENCODE_SCRATCH + 63) / 64 * 64);
     assert_non_null(scratch);
     rng r = rng_make(13);
-    static const uint32_t wide_lengths[] = {1, 2, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 2048, 9999, 131071, 131072};
+    static const uint32_t wide_lengths[] = {1,    2,    31,   32,   33,   127,    128,   129,
+                                            1023, 1024, 1025, 2048, 9999, 131071, 131072};
     for (size_t i = 0; i < sizeof wide_lengths / sizeof *wide_lengths; i++)
         for (unsigned variant = 0; variant < 6; variant++) {
             static const unsigned entries[] = {2, 3, 16, 100, 255, 256};
@@ -333,20 +371,25 @@ static void test_wide(void **state)
             uint8_t *src = exact(n), *expected = exact(ref_bound(&shape, n));
             make_elements(&r, &shape, &table, 0, src, n);
             if (variant == 5) /* the rare ones: the most words */
-                for (uint32_t at = 0; at < n; at++) src[at] = (uint8_t)table.symbol[rng_below(&r, table.entries)];
+                for (uint32_t at = 0; at < n; at++)
+                    src[at] = (uint8_t)table.symbol[rng_below(&r, table.entries)];
             uint32_t nw, nx;
-            const size_t size = ref_encode(&shape, &(ref_tables){.tables = &table}, src, n, false, expected, &nw, &nx);
+            const size_t size =
+                ref_encode(&shape, &(ref_tables){.tables = &table}, src, n, false, expected, &nw, &nx);
             assert_int_equal(nx, 0);
             for (size_t k = 0; k < kernel_count; k++) {
                 uint32_t made_nw;
                 uint8_t *payload = exact(size);
                 memset(scratch, 0x77, TP_ENCODE_SCRATCH);
-                const size_t made = kernels[k]->wide_encode(src, n, &encode, payload, size, scratch, &made_nw);
+                const size_t made =
+                    kernels[k]->wide_encode(src, n, &encode, payload, size, scratch, &made_nw);
                 if (made != size || made_nw != nw || memcmp(payload, expected, size))
-                    fail_msg("kernel %s encodes %u bytes (%u entries) differently", kernels[k]->name, n, table.entries);
+                    fail_msg("kernel %s encodes %u bytes (%u entries) differently", kernels[k]->name, n,
+                             table.entries);
                 free(payload);
                 payload = exact(size - 128);
-                assert_int_equal(kernels[k]->wide_encode(src, n, &encode, payload, size - 128, scratch, &made_nw), 0);
+                assert_int_equal(
+                    kernels[k]->wide_encode(src, n, &encode, payload, size - 128, scratch, &made_nw), 0);
                 free(payload);
 
                 payload = with_slack(expected, size, 0xff);
@@ -354,7 +397,8 @@ static void test_wide(void **state)
                 tp_wide_job job = {.payload = payload, .table = &decode, .dst = dst, .n = n, .nw = nw};
                 kernels[k]->wide_decode(&job, 1);
                 if (!job.good || memcmp(dst, src, n))
-                    fail_msg("kernel %s does not decode %u bytes (%u entries)", kernels[k]->name, n, table.entries);
+                    fail_msg("kernel %s does not decode %u bytes (%u entries)", kernels[k]->name, n,
+                             table.entries);
                 job.nw = nw + 1;
                 kernels[k]->wide_decode(&job, 1);
                 assert_false(job.good);
@@ -403,7 +447,8 @@ static void test_wide_batches(void **state)
             make_elements(&r, &shape, &table[j % 2], 0, src[j], n[j]);
             payload[j] = exact(ref_bound(&shape, n[j]) + TP_SLACK);
             memset(payload[j], 0, ref_bound(&shape, n[j]) + TP_SLACK);
-            ref_encode(&shape, &(ref_tables){.tables = &table[j % 2]}, src[j], n[j], false, payload[j], &nw[j], &nx);
+            ref_encode(&shape, &(ref_tables){.tables = &table[j % 2]}, src[j], n[j], false, payload[j],
+                       &nw[j], &nx);
             if (rng_below(&r, 3) == 0) {
                 tp_store32(payload[j] + 4 * rng_below(&r, 32), 1u << 28);
                 broken |= 1u << j;
@@ -412,7 +457,10 @@ static void test_wide_batches(void **state)
         for (size_t k = 0; k < kernel_count; k++) {
             tp_wide_job jobs[JOBS];
             for (size_t j = 0; j < count; j++)
-                jobs[j] = (tp_wide_job){.payload = payload[j], .table = &decode[j % 2], .dst = exact(n[j]), .n = n[j],
+                jobs[j] = (tp_wide_job){.payload = payload[j],
+                                        .table = &decode[j % 2],
+                                        .dst = exact(n[j]),
+                                        .n = n[j],
                                         .nw = nw[j]};
             if (count) kernels[k]->wide_decode(jobs, count);
             for (size_t j = 0; j < count; j++) {
@@ -432,11 +480,11 @@ static void test_wide_batches(void **state)
 /* ------------------------------------------------------------------------------------------- by hand */
 
 /*
- * One bf16 element of 1.0 = 0x3f80, s = 9. u = 0x3f80 rotated left by one = 0x7f00; symbol = u >> 7 = 0xfe, raw bits 0.
- * The table has 0xfe with F = 1023 from slot 0 and 0xff with F = 1. Padding is coded as 0xfe too, so all 1024 symbols
- * are 0xfe. A decoding step from state x in slot i < 1023 gives 1023 (x >> 10) + i; every lane takes 32 steps and must
- * end at 1024 without a word. Backwards, x -> (x / 1023 << 10) + x mod 1023 makes 1024 -> 1025 -> 1026 ... so that
- * after 32 steps the state is 1056.
+ * One bf16 element of 1.0 = 0x3f80, s = 9. u = 0x3f80 rotated left by one = 0x7f00; symbol = u >> 7 = 0xfe,
+ * raw bits 0. The table has 0xfe with F = 1023 from slot 0 and 0xff with F = 1. Padding is coded as 0xfe
+ * too, so all 1024 symbols are 0xfe. A decoding step from state x in slot i < 1023 gives 1023 (x >> 10) +
+ * i; every lane takes 32 steps and must end at 1024 without a word. Backwards, x -> (x / 1023 << 10) + x
+ * mod 1023 makes 1024 -> 1025 -> 1026 ... so that after 32 steps the state is 1056.
  */
 static void test_by_hand(void **state)
 {
@@ -458,15 +506,16 @@ static void test_by_hand(void **state)
         assert_int_equal(tp_load16(dst), 0x3f80);
     }
     /*
-     * The same with sign, low mantissa bits and an exception: elements 0xbf81 (u = 0x7f03, symbol 0xfe, raw bits 3) and
-     * 0x4000 (u = 0x8000, symbol 0x100, no entry). Both lie in row 0, lane 0. u's bit 0 is the sign: bit 15 of the top part
-     * and u's bit 1 is the top part's bit 0, so word 0 of lane 0 is 0x8001.
+     * The same with sign, low mantissa bits and an exception: elements 0xbf81 (u = 0x7f03, symbol 0xfe, raw
+     * bits 3) and 0x4000 (u = 0x8000, symbol 0x100, no entry). Both lie in row 0, lane 0. u's bit 0 is the
+     * sign: bit 15 of the top part and u's bit 1 is the top part's bit 0, so word 0 of lane 0 is 0x8001.
      */
     tp_store32(payload + 128, 0x8001);
     tp_store32(payload + size, 1 | 0x100u << 18);
     for (size_t k = 0; k < kernel_count; k++) {
         uint8_t dst[4] = {0};
-        tp_w32_job job = {.payload = payload, .words = payload + size, .table = &table, .dst = dst, .n = 2, .nx = 1};
+        tp_w32_job job = {
+            .payload = payload, .words = payload + size, .table = &table, .dst = dst, .n = 2, .nx = 1};
         kernels[k]->w32_decode(&shape, &job, 1);
         assert_true(job.good);
         assert_int_equal(tp_load32(dst), 0x4000bf81);
@@ -486,10 +535,11 @@ static void test_by_hand(void **state)
 }
 
 /*
- * A wide stream by the same arithmetic: 'a' has F = 4095 from slot 0, 'b' F = 1, padding is coded as 'a'. A lane of 'a'
- * alone starts at 4096 + 32. "baa": lane 0 has 'b' in its first step, and 31 times 'a', backwards to 4127, then 'b' makes
- * 4127 * 4096 + 4095 of it. "bba": 30 times 'a' makes 4126, the second 'b' x = 4126 * 4096 + 4095; that is not below
- * 1 * 2^16, so the first 'b' writes the word x mod 2^16 and goes on from x >> 16 = 257.
+ * A wide stream by the same arithmetic: 'a' has F = 4095 from slot 0, 'b' F = 1, padding is coded as 'a'. A
+ * lane of 'a' alone starts at 4096 + 32. "baa": lane 0 has 'b' in its first step, and 31 times 'a',
+ * backwards to 4127, then 'b' makes 4127 * 4096 + 4095 of it. "bba": 30 times 'a' makes 4126, the second
+ * 'b' x = 4126 * 4096 + 4095; that is not below 1 * 2^16, so the first 'b' writes the word x mod 2^16 and
+ * goes on from x >> 16 = 257.
  */
 static void test_wide_by_hand(void **state)
 {
@@ -522,8 +572,9 @@ static void test_wide_by_hand(void **state)
 int run_streams(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand), cmocka_unit_test(test_wide_by_hand), cmocka_unit_test(test_w32),
-        cmocka_unit_test(test_w32_long), cmocka_unit_test(test_batches),     cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_by_hand),      cmocka_unit_test(test_wide_by_hand),
+        cmocka_unit_test(test_w32),          cmocka_unit_test(test_w32_long),
+        cmocka_unit_test(test_batches),      cmocka_unit_test(test_wide),
         cmocka_unit_test(test_wide_batches),
     };
     return cmocka_run_group_tests_name("streams", tests, NULL, NULL);

@@ -54,7 +54,8 @@ static int descending(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* The least cost in bits over all numbers of entries; an exception is 32 bits and a coding of the commonest. */
+/* The least cost in bits over all numbers of entries; an exception is 32 bits and a coding of the
+ * commonest. */
 static double best_symbol_cost(const uint32_t *counts, uint32_t alphabet, unsigned limit)
 {
     double *sorted = exact(alphabet * sizeof *sorted), best = INFINITY, total = 0;
@@ -65,9 +66,10 @@ static double best_symbol_cost(const uint32_t *counts, uint32_t alphabet, unsign
     }
     qsort(sorted, used, sizeof *sorted, descending);
     for (unsigned n = 1; n <= used && n <= limit; n++) {
-        double kept[TP_MAX_SYMBOLS], sum = 0;
+        double kept[TP_MAX_SYMBOLS] = {0}, sum = 0;
         for (unsigned i = 0; i < n; i++) sum += kept[i] = sorted[i];
-        if (n + 8 < used && n + 8 < limit && (total - sum) * 32 > best) continue; /* hopeless, save the time */
+        if (n + 8 < used && n + 8 < limit && (total - sum) * 32 > best)
+            continue; /* hopeless, save the time */
         kept[0] += total - sum;
         unsigned entries = n;
         if (entries == 1) kept[entries++] = 0;
@@ -96,7 +98,9 @@ static void make_counts(rng *r, uint32_t *counts, uint32_t alphabet, uint32_t to
 {
     memset(counts, 0, alphabet * sizeof *counts);
     const unsigned shape = rng_below(r, 6);
-    const uint32_t used = shape == 0 ? 1 : shape == 1 ? 2 : 1 + rng_below(r, alphabet < 300 ? alphabet : 300);
+    const uint32_t used = shape == 0   ? 1
+                          : shape == 1 ? 2
+                                       : 1 + rng_below(r, alphabet < 300 ? alphabet : 300);
     const double ratio = shape == 2 ? 1 : 1 - 0.7 * (double)rng_below(r, 1000) / 1000;
     double share = 1;
     for (uint32_t i = 0; i < used; i++) {
@@ -126,8 +130,8 @@ static void test_symbol_tables(void **state)
         const double best = best_symbol_cost(counts, alphabet, limit), its = (double)cost / 65536;
         /* 0.1 %, what the preference for 32 entries may cost, and the rounding of logarithms */
         if (its > best * 1.0015 + (double)all * 3e-5)
-            fail_msg("round %u: alphabet %u, %u symbols: %.1f bits where %.1f do (%.3f %%)", round, alphabet,
-                     (unsigned)all, its, best, 100 * (its / best - 1));
+            fail_msg("round %u: alphabet %u, %u symbols: %.1f bits where %.1f do (%.3f %%)", round,
+                     alphabet, (unsigned)all, its, best, 100 * (its / best - 1));
     }
     free(counts);
 }
@@ -182,8 +186,9 @@ static void test_decoding_tables(void **state)
         const bool pairs = round % 2;
         const unsigned limit = pairs ? 128 : 64;
         ref_table expected;
-        make_table(&r, (table_kind)(round / 2 % TABLE_KINDS), round % 5 == 0 ? limit : 2 + rng_below(&r, limit - 1),
-                   pairs ? 65536 : 512, 1024, &expected);
+        make_table(&r, (table_kind)(round / 2 % TABLE_KINDS),
+                   round % 5 == 0 ? limit : 2 + rng_below(&r, limit - 1), pairs ? 65536 : 512, 1024,
+                   &expected);
         tp_symbol_record record;
         uint8_t stored[512];
         memset(stored, 0xff, sizeof stored);
@@ -243,7 +248,8 @@ static void test_reciprocals(void **state)
         assert_int_equal(wide.start[200], F);
         assert_int_equal(wide.common, F >= 4096 - F ? 3 : 200);
         if (F < 1024) {
-            const tp_symbol_record record = {.count = 2, .F = {(uint16_t)F, (uint16_t)(1024 - F)}, .symbol = {5, 9}};
+            const tp_symbol_record record = {
+                .count = 2, .F = {(uint16_t)F, (uint16_t)(1024 - F)}, .symbol = {5, 9}};
             tp_w32_encode_table_init(&record, 512, &table);
             assert_int_equal(table.entry[5], 0);
             assert_int_equal(table.entry[9], 1);
@@ -254,7 +260,9 @@ static void test_reciprocals(void **state)
         for (uint32_t i = 0; i < 400; i++) {
             /* x below F << 16, after the renormalisation; multiples of F and their neighbours */
             const uint32_t limit = F << 16;
-            uint32_t x = i < 100 ? i * F : i < 200 ? limit - 1 - (i - 100) : (uint32_t)((uint64_t)limit * i / 400 / F * F);
+            uint32_t x = i < 100   ? i * F
+                         : i < 200 ? limit - 1 - (i - 100)
+                                   : (uint32_t)((uint64_t)limit * i / 400 / F * F);
             for (uint32_t d = 0; d < 2; d++) {
                 const uint32_t y = x - (x > d ? d : 0);
                 if (y >= limit) continue;
@@ -268,8 +276,9 @@ static void test_reciprocals(void **state)
 int run_tables(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_log2),           cmocka_unit_test(test_symbol_tables), cmocka_unit_test(test_wide_tables),
-        cmocka_unit_test(test_decoding_tables), cmocka_unit_test(test_reciprocals),
+        cmocka_unit_test(test_log2),        cmocka_unit_test(test_symbol_tables),
+        cmocka_unit_test(test_wide_tables), cmocka_unit_test(test_decoding_tables),
+        cmocka_unit_test(test_reciprocals),
     };
     return cmocka_run_group_tests_name("tables", tests, NULL, NULL);
 }

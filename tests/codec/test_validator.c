@@ -1,6 +1,6 @@
 /*
- * Every check of tp_frame_validate: a valid frame, one thing of it broken, its hashes made right again, and the
- * exact status and message.
+ * Every check of tp_frame_validate: a valid frame, one thing of it broken, its hashes made right again, and
+ * the exact status and message.
  */
 #include "registry.h"
 
@@ -21,7 +21,8 @@ static subject make_subject(const frame_plan *plan)
     build_frame(plan, &tp_kernels_portable, &s.valid);
     assert_int_equal(tp_decoder_create(&s.decoder), TP_OK);
     s.frame = exact(s.valid.size);
-    if (tp_frame_check(s.valid.frame, s.valid.size, &info, &error)) fail_msg("%s: %s", plan->name, error.message);
+    if (tp_frame_check(s.valid.frame, s.valid.size, &info, &error))
+        fail_msg("%s: %s", plan->name, error.message);
     return s;
 }
 
@@ -38,7 +39,10 @@ static uint8_t *descriptor(const subject *s, uint32_t index)
     return f + 128 + 256u * f[7] * f[10] + 512u * f[11] + 32 * (size_t)index;
 }
 
-static uint8_t *payload_of(const subject *s) { return s->frame + frame_payload_at(s->frame, s->size); }
+static uint8_t *payload_of(const subject *s)
+{
+    return s->frame + frame_payload_at(s->frame, s->size);
+}
 
 static void start(subject *s)
 {
@@ -67,8 +71,8 @@ static void expect_as_is(subject *s, int line, tp_status status, const char *mes
     size_t raw_size;
     tp_status got = tp_frame_check(s->frame, s->size, &info, &error);
     if (got != status || strcmp(error.message, message) != 0)
-        fail_msg("line %d: status %d, \"%s\", where %d, \"%s\" belongs", line, (int)got, error.message, (int)status,
-                 message);
+        fail_msg("line %d: status %d, \"%s\", where %d, \"%s\" belongs", line, (int)got, error.message,
+                 (int)status, message);
     assert_int_equal(error.status, status);
     memset(&error, 0, sizeof error);
     got = tp_decode(s->decoder, s->frame, s->size, dst, TP_FRAME_MAX_RAW, &raw_size, &error);
@@ -92,14 +96,25 @@ static void expect_as_is(subject *s, int line, tp_status status, const char *mes
 
 static frame_plan raw_plan(void)
 {
-    return (frame_plan){.codec = TP_FRAME_RAW, .cls = TP_CLASS_BF16, .chunks = 1, .last = 1500, .seed = 1, .name = "raw"};
+    return (frame_plan){
+        .codec = TP_FRAME_RAW, .cls = TP_CLASS_BF16, .chunks = 1, .last = 1500, .seed = 1, .name = "raw"};
 }
 
 /* Two chunks of bf16, W32, s = 9, with exceptions. */
 static frame_plan w32_plan(void)
 {
-    frame_plan p = {.codec = TP_FRAME_SPLIT, .cls = TP_CLASS_BF16, .s = 9, .c = 1, .chunk_log2 = 10, .chunks = 4,
-                    .last = 1000, .tables = 1, .entries = 20, .rare = 50, .seed = 2, .name = "w32"};
+    frame_plan p = {.codec = TP_FRAME_SPLIT,
+                    .cls = TP_CLASS_BF16,
+                    .s = 9,
+                    .c = 1,
+                    .chunk_log2 = 10,
+                    .chunks = 4,
+                    .last = 1000,
+                    .tables = 1,
+                    .entries = 20,
+                    .rare = 50,
+                    .seed = 2,
+                    .name = "w32"};
     for (unsigned i = 0; i < 4; i++) p.mode[i][0] = TP_MODE_W32;
     return p;
 }
@@ -138,7 +153,7 @@ static void test_header(void **state)
     start(&s);
     s.frame[111] ^= 0x80;
     expect_as_is(&s, __LINE__, TP_CORRUPT, "frame: hash of the stored bytes does not match");
-    BREAK(s, f[4] = 4, TP_UNSUPPORTED, "frame: codec 4 is not known to this version");
+    BREAK(s, f[4] = 6, TP_UNSUPPORTED, "frame: codec 6 is not known to this version");
     BREAK(s, f[4] = 255, TP_UNSUPPORTED, "frame: codec 255 is not known to this version");
     BREAK(s, f[5] = 11, TP_UNSUPPORTED, "frame: dtype class 11 is not known to this version");
     CORRUPT(s, f[8] = 4, "reserved bytes are set");
@@ -158,7 +173,8 @@ static void test_header(void **state)
     CORRUPT(s, tp_store32(f + 28, 1536 + 1), "tables, descriptors and payload do not fill it");
     CORRUPT(s, tp_store32(f + 28, 1536 - 128), "tables, descriptors and payload do not fill it");
     CORRUPT(s, tp_store32(f + 28, UINT32_MAX), "tables, descriptors and payload do not fill it");
-    CORRUPT(s, tp_store32(f + 28, 1499), "padding is not zero"); /* the last byte of data is one of padding now */
+    CORRUPT(s, tp_store32(f + 28, 1499),
+            "padding is not zero"); /* the last byte of data is one of padding now */
     CORRUPT(s, f[128 + 1500] = 1, "padding is not zero");
     CORRUPT(s, f[128 + 1535] = 1, "padding is not zero");
     CORRUPT(s, tp_store32(f + 28, 1501), "payload is 1501 bytes, raw size 1500");
@@ -174,11 +190,14 @@ static void expect_decode(subject *s, int line, const char *message)
     tp_error error = {0};
     tp_frame_view view;
     frame_rehash(s->frame, s->size);
-    if (tp_frame_validate(s->frame, s->size, true, &view, &error)) fail_msg("line %d: %s", line, error.message);
+    if (tp_frame_validate(s->frame, s->size, true, &view, &error))
+        fail_msg("line %d: %s", line, error.message);
     uint8_t *dst = exact(view.info.raw_size);
-    const tp_status status = tp_decode(s->decoder, s->frame, s->size, dst, view.info.raw_size, NULL, &error);
+    const tp_status status =
+        tp_decode(s->decoder, s->frame, s->size, dst, view.info.raw_size, NULL, &error);
     if (status != TP_CORRUPT || strcmp(error.message, message) != 0)
-        fail_msg("line %d: status %d, \"%s\", where \"%s\" belongs", line, (int)status, error.message, message);
+        fail_msg("line %d: status %d, \"%s\", where \"%s\" belongs", line, (int)status, error.message,
+                 message);
     free(dst);
 }
 #define DECODE(s, change, message)                                                                         \
@@ -296,15 +315,21 @@ static void test_symbol_tables(void **state)
     CORRUPT(s, tp_store16(ENTRY(0, 3), 1024), "symbol table 0: frequency 1024 is above 1023");
     CORRUPT(s, tp_store16(ENTRY(1, 0), 65535), "symbol table 1: frequency 65535 is above 1023");
     CORRUPT(s, tp_store16(ENTRY(0, 19) + 2, 512), "symbol table 0: symbol 512 has more than 9 bits");
-    CORRUPT(s, tp_store16(ENTRY(1, 4) + 2, tp_load16(ENTRY(1, 3) + 2)), "symbol table 1: symbols do not ascend");
+    CORRUPT(s, tp_store16(ENTRY(1, 4) + 2, tp_load16(ENTRY(1, 3) + 2)),
+            "symbol table 1: symbols do not ascend");
     CORRUPT(s, (tp_store16(ENTRY(0, 4) + 2, tp_load16(ENTRY(0, 3) + 2)), tp_store16(ENTRY(0, 3) + 2, 511)),
             "symbol table 0: symbols do not ascend");
     CORRUPT(s, memset(ENTRY(0, 0), 0, 256), "symbol table 0: fewer than two entries");
-    CORRUPT(s, (memset(ENTRY(0, 1), 0, 252), tp_store16(ENTRY(0, 0), 1023)), "symbol table 0: fewer than two entries");
-    CORRUPT(s, (memset(ENTRY(1, 0), 0, 256), tp_store16(ENTRY(1, 0), 1023), tp_store16(ENTRY(1, 1), 2),
-                tp_store16(ENTRY(1, 1) + 2, 1)), "symbol table 1: frequencies sum to 1025, not 1024");
-    CORRUPT(s, (memset(ENTRY(1, 0), 0, 256), tp_store16(ENTRY(1, 0), 1022), tp_store16(ENTRY(1, 1), 1),
-                tp_store16(ENTRY(1, 1) + 2, 1)), "symbol table 1: frequencies sum to 1023, not 1024");
+    CORRUPT(s, (memset(ENTRY(0, 1), 0, 252), tp_store16(ENTRY(0, 0), 1023)),
+            "symbol table 0: fewer than two entries");
+    CORRUPT(s,
+            (memset(ENTRY(1, 0), 0, 256), tp_store16(ENTRY(1, 0), 1023), tp_store16(ENTRY(1, 1), 2),
+             tp_store16(ENTRY(1, 1) + 2, 1)),
+            "symbol table 1: frequencies sum to 1025, not 1024");
+    CORRUPT(s,
+            (memset(ENTRY(1, 0), 0, 256), tp_store16(ENTRY(1, 0), 1022), tp_store16(ENTRY(1, 1), 1),
+             tp_store16(ENTRY(1, 1) + 2, 1)),
+            "symbol table 1: frequencies sum to 1023, not 1024");
     CORRUPT(s, tp_store16(ENTRY(0, 20) + 2, 1), "symbol table 0: data after its last entry");
     CORRUPT(s, tp_store16(ENTRY(0, 63), 1), "symbol table 0: data after its last entry");
     CORRUPT(s, tp_store16(ENTRY(1, 63) + 2, 0xffff), "symbol table 1: data after its last entry");
@@ -324,8 +349,14 @@ static void test_symbol_tables(void **state)
 static void test_wide_tables(void **state)
 {
     (void)state;
-    frame_plan plan = {.codec = TP_FRAME_PLANES, .cls = TP_CLASS_I16, .chunk_log2 = 10, .chunks = 3, .last = 2001,
-                       .tables = 1, .seed = 3, .name = "wide"};
+    frame_plan plan = {.codec = TP_FRAME_PLANES,
+                       .cls = TP_CLASS_I16,
+                       .chunk_log2 = 10,
+                       .chunks = 3,
+                       .last = 2001,
+                       .tables = 1,
+                       .seed = 3,
+                       .name = "wide"};
     for (unsigned i = 0; i < 3; i++) plan.mode[i][0] = plan.mode[i][1] = TP_MODE_WIDE;
     subject s = make_subject(&plan);
     unsigned used = 0; /* a byte that has a frequency above 1 */
@@ -335,7 +366,8 @@ static void test_wide_tables(void **state)
     CORRUPT(s, tp_store16(f + 128, 4096), "wide table 0: frequency 4096 is above 4095");
     CORRUPT(s, tp_store16(f + 128 + 510, 65535), "wide table 0: frequency 65535 is above 4095");
     CORRUPT(s, memset(f + 128, 0, 512), "wide table 0: fewer than two symbols");
-    CORRUPT(s, (memset(f + 128, 0, 512), tp_store16(f + 128 + 2 * used, 4095)), "wide table 0: fewer than two symbols");
+    CORRUPT(s, (memset(f + 128, 0, 512), tp_store16(f + 128 + 2 * used, 4095)),
+            "wide table 0: fewer than two symbols");
     snprintf(message, sizeof message, "frame: wide table 0: frequencies sum to %u, not 4096", 4095u);
     BREAK(s, tp_store16(f + 128 + 2 * used, (uint16_t)(F - 1)), TP_CORRUPT, message);
     CORRUPT(s, f[7] = 1, "fields of codec split in codec planes");
@@ -356,46 +388,62 @@ static void test_descriptors(void **state)
     subject s = make_subject(&plan);
     CORRUPT(s, descriptor(&s, 0)[22] = 1, "descriptor 0: reserved bytes are set");
     CORRUPT(s, descriptor(&s, 3)[23] = 1, "descriptor 3: reserved bytes are set");
-    CORRUPT(s, tp_store32(descriptor(&s, 0) + 16, 1023), "descriptor 0: has 1023 elements where 1024 belong");
-    CORRUPT(s, tp_store32(descriptor(&s, 3) + 16, 1024), "descriptor 3: has 1024 elements where 1000 belong");
-    CORRUPT(s, tp_store32(descriptor(&s, 3) + 16, UINT32_MAX), "descriptor 3: has 4294967295 elements where 1000 belong");
+    CORRUPT(s, tp_store32(descriptor(&s, 0) + 16, 1023),
+            "descriptor 0: has 1023 elements where 1024 belong");
+    CORRUPT(s, tp_store32(descriptor(&s, 3) + 16, 1024),
+            "descriptor 3: has 1024 elements where 1000 belong");
+    CORRUPT(s, tp_store32(descriptor(&s, 3) + 16, UINT32_MAX),
+            "descriptor 3: has 4294967295 elements where 1000 belong");
     CORRUPT(s, descriptor(&s, 1)[20] = 1, "descriptor 1: no symbol table 1");
     CORRUPT(s, descriptor(&s, 1)[20] = 255, "descriptor 1: no symbol table 255");
     CORRUPT(s, f[12] = 2, "descriptor 0: no symbol table 1");
     CORRUPT(s, tp_store32(descriptor(&s, 1) + 8, 1025), "descriptor 1: more words than symbols");
     CORRUPT(s, tp_store32(descriptor(&s, 1) + 8, UINT32_MAX), "descriptor 1: more words than symbols");
     CORRUPT(s, tp_store32(descriptor(&s, 3) + 12, 1001), "descriptor 3: more exceptions than elements");
-    CORRUPT(s, tp_store32(descriptor(&s, 3) + 12, UINT32_MAX), "descriptor 3: more exceptions than elements");
+    CORRUPT(s, tp_store32(descriptor(&s, 3) + 12, UINT32_MAX),
+            "descriptor 3: more exceptions than elements");
     CORRUPT(s, tp_store32(descriptor(&s, 3) + 12, 1000), "descriptor 3: runs beyond the payload");
     CORRUPT(s, descriptor(&s, 1)[21] = TP_MODE_PAIRS, "descriptor 1: mode 3 does not belong here");
     CORRUPT(s, (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = TP_MODE_WIDE),
             "descriptor 1: mode wide does not belong here");
-    CORRUPT(s, (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = 6), "descriptor 1: unknown mode 6");
-    CORRUPT(s, (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = 255), "descriptor 1: unknown mode 255");
+    CORRUPT(s, (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = 6),
+            "descriptor 1: unknown mode 6");
+    CORRUPT(s, (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = 255),
+            "descriptor 1: unknown mode 255");
     CORRUPT(s, descriptor(&s, 1)[21] = TP_MODE_LZ4, "descriptor 1: exceptions in mode 5");
     CORRUPT(s, (tp_store32(descriptor(&s, 1) + 12, 0), descriptor(&s, 1)[21] = TP_MODE_RAW),
             "descriptor 1: a count of words in mode 0");
     CORRUPT(s, (tp_store32(descriptor(&s, 1) + 12, 0), descriptor(&s, 1)[21] = TP_MODE_CONSTANT),
             "descriptor 1: a count of words in mode 1");
-    CORRUPT(s, (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = TP_MODE_RAW, descriptor(&s, 1)[20] = 1),
+    CORRUPT(s,
+            (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = TP_MODE_RAW,
+             descriptor(&s, 1)[20] = 1),
             "descriptor 1: a table in mode 0");
     CORRUPT(s, (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = TP_MODE_LZ4),
             "descriptor 1: an lz4 block of 0 bytes for 2048");
-    CORRUPT(s, (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = TP_MODE_LZ4,
-                tp_store32(descriptor(&s, 1) + 8, 2048)), "descriptor 1: an lz4 block of 2048 bytes for 2048");
-    CORRUPT(s, (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = TP_MODE_CONSTANT,
-                tp_store64(descriptor(&s, 1), 0x10000)), "descriptor 1: constant wider than its element");
-    CORRUPT(s, (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = TP_MODE_CONSTANT,
-                tp_store64(descriptor(&s, 1), 1)), "descriptor 2: starts at 2816 where 1408 belongs");
+    CORRUPT(s,
+            (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = TP_MODE_LZ4,
+             tp_store32(descriptor(&s, 1) + 8, 2048)),
+            "descriptor 1: an lz4 block of 2048 bytes for 2048");
+    CORRUPT(s,
+            (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = TP_MODE_CONSTANT,
+             tp_store64(descriptor(&s, 1), 0x10000)),
+            "descriptor 1: constant wider than its element");
+    CORRUPT(s,
+            (memset(descriptor(&s, 1) + 8, 0, 8), descriptor(&s, 1)[21] = TP_MODE_CONSTANT,
+             tp_store64(descriptor(&s, 1), 1)),
+            "descriptor 2: starts at 2816 where 1408 belongs");
     CORRUPT(s, tp_store64(descriptor(&s, 0), 128), "descriptor 0: starts at 128 where 0 belongs");
-    CORRUPT(s, tp_store64(descriptor(&s, 1), UINT64_MAX), "descriptor 1: starts at 18446744073709551615 where 1408 belongs");
+    CORRUPT(s, tp_store64(descriptor(&s, 1), UINT64_MAX),
+            "descriptor 1: starts at 18446744073709551615 where 1408 belongs");
     /* a chunk more payload than its parts have */
     CORRUPT(s, (tp_store32(f + 28, tp_load32(f + 28) + 128), resize(&s, s.size + 128)),
             "payload is 5760 bytes where its parts have 5632");
     DECODE(s, descriptor(&s, 2)[24] ^= 1, "chunk 2: hash of the decoded bytes does not match");
     DECODE(s, payload_of(&s)[0] ^= 1, "descriptor 0: the stream does not end as it must");
     DECODE(s, tp_store32(payload_of(&s) + 124, 1023), "descriptor 0: the stream does not end as it must");
-    DECODE(s, tp_store32(payload_of(&s) + 1408, 1u << 26), "descriptor 1: the stream does not end as it must");
+    DECODE(s, tp_store32(payload_of(&s) + 1408, 1u << 26),
+           "descriptor 1: the stream does not end as it must");
     DECODE(s, payload_of(&s)[130] ^= 1, "chunk 0: hash of the decoded bytes does not match");
     free_subject(&s);
 }
@@ -425,11 +473,14 @@ static void test_exceptions(void **state)
 #define EXCEPTION(part, i) (f + tp_align((uint64_t)(after_words(&s, part) - f), 4) + 4 * (i))
     start(&s);
     assert_true(tp_load32(descriptor(&s, 3) + 12) >= 3);
-    CORRUPT(s, tp_store32(EXCEPTION(3, 0), 1000 | 5u << 18), "descriptor 3: exception 0 lies beyond the chunk");
+    CORRUPT(s, tp_store32(EXCEPTION(3, 0), 1000 | 5u << 18),
+            "descriptor 3: exception 0 lies beyond the chunk");
     CORRUPT(s, tp_store32(EXCEPTION(3, 2), 0x3ffff), "descriptor 3: exception 2 lies beyond the chunk");
-    CORRUPT(s, tp_store32(EXCEPTION(3, 1), tp_load32(EXCEPTION(3, 0))), "descriptor 3: exceptions do not ascend");
+    CORRUPT(s, tp_store32(EXCEPTION(3, 1), tp_load32(EXCEPTION(3, 0))),
+            "descriptor 3: exceptions do not ascend");
     CORRUPT(s, tp_store32(EXCEPTION(3, 1), 0), "descriptor 3: exceptions do not ascend");
-    CORRUPT(s, tp_store32(EXCEPTION(0, 0), 512u << 18), "descriptor 0: exception 0 has a symbol of more than 9 bits");
+    CORRUPT(s, tp_store32(EXCEPTION(0, 0), 512u << 18),
+            "descriptor 0: exception 0 has a symbol of more than 9 bits");
     DECODE(s, tp_store32(EXCEPTION(0, 0), tp_load32(EXCEPTION(0, 0)) ^ 1u << 18),
            "chunk 0: hash of the decoded bytes does not match");
 #undef EXCEPTION
@@ -474,8 +525,18 @@ static void test_selectors(void **state)
 static void test_low_coded(void **state)
 {
     (void)state;
-    frame_plan plan = {.codec = TP_FRAME_SPLIT, .cls = TP_CLASS_F32, .s = 9, .c = 1, .low_coded = true, .chunk_log2 = 10,
-                       .chunks = 3, .last = 1024, .tables = 1, .entries = 20, .seed = 4, .name = "low_coded"};
+    frame_plan plan = {.codec = TP_FRAME_SPLIT,
+                       .cls = TP_CLASS_F32,
+                       .s = 9,
+                       .c = 1,
+                       .low_coded = true,
+                       .chunk_log2 = 10,
+                       .chunks = 3,
+                       .last = 1024,
+                       .tables = 1,
+                       .entries = 20,
+                       .seed = 4,
+                       .name = "low_coded"};
     for (unsigned i = 0; i < 3; i++) {
         plan.mode[i][0] = i == 1 ? TP_MODE_RAW : TP_MODE_W32;
         plan.mode[i][1] = TP_MODE_CONSTANT;
@@ -496,7 +557,8 @@ static void test_low_coded(void **state)
     CORRUPT(s, tp_store32(descriptor(&s, 5) + 8, 1025), "descriptor 5: more words than symbols");
     CORRUPT(s, tp_store32(descriptor(&s, 5) + 12, 1), "descriptor 5: exceptions in mode 4");
     CORRUPT(s, tp_store32(descriptor(&s, 2) + 8, 0), "descriptor 2: an lz4 block of 0 bytes for 1024");
-    CORRUPT(s, tp_store32(descriptor(&s, 2) + 8, 1024), "descriptor 2: an lz4 block of 1024 bytes for 1024");
+    CORRUPT(s, tp_store32(descriptor(&s, 2) + 8, 1024),
+            "descriptor 2: an lz4 block of 1024 bytes for 1024");
     CORRUPT(s, descriptor(&s, 2)[20] = 1, "descriptor 2: a table in mode 5");
     CORRUPT(s, tp_store32(descriptor(&s, 1) + 8, 1), "descriptor 1: a count of words in mode 1");
     CORRUPT(s, f[8] = 0, "9 descriptors where 3 belong");
@@ -504,7 +566,8 @@ static void test_low_coded(void **state)
            "descriptor 2: the lz4 block does not decode to its size");
     DECODE(s, tp_store32(payload_of(&s) + tp_load64(descriptor(&s, 5)), 4095),
            "descriptor 5: the stream does not end as it must");
-    DECODE(s, payload_of(&s)[tp_load64(descriptor(&s, 3))] ^= 1, "chunk 1: hash of the decoded bytes does not match");
+    DECODE(s, payload_of(&s)[tp_load64(descriptor(&s, 3))] ^= 1,
+           "chunk 1: hash of the decoded bytes does not match");
     DECODE(s, descriptor(&s, 4)[0] ^= 1, "chunk 1: hash of the decoded bytes does not match");
     free_subject(&s);
 }
@@ -513,7 +576,12 @@ static void test_planes(void **state)
 {
     (void)state;
     /* the last chunk is one byte: three of its planes are empty */
-    frame_plan plan = {.codec = TP_FRAME_PLANES, .cls = TP_CLASS_I32, .chunk_log2 = 10, .chunks = 3, .last = 1, .seed = 5,
+    frame_plan plan = {.codec = TP_FRAME_PLANES,
+                       .cls = TP_CLASS_I32,
+                       .chunk_log2 = 10,
+                       .chunks = 3,
+                       .last = 1,
+                       .seed = 5,
                        .name = "planes"};
     for (unsigned i = 0; i < 2; i++)
         for (unsigned k = 0; k < 4; k++) plan.mode[i][k] = k % 2 ? TP_MODE_LZ4 : TP_MODE_RAW;
@@ -530,14 +598,21 @@ static void test_planes(void **state)
     CORRUPT(s, f[13] = 3, "method is 3 where 4 belongs");
     free_subject(&s);
 
-    plan = (frame_plan){.codec = TP_FRAME_PLANES, .cls = TP_CLASS_I32, .joined = true, .chunk_log2 = 10, .chunks = 3,
-                        .last = 4001, .seed = 6, .name = "joined"};
+    plan = (frame_plan){.codec = TP_FRAME_PLANES,
+                        .cls = TP_CLASS_I32,
+                        .joined = true,
+                        .chunk_log2 = 10,
+                        .chunks = 3,
+                        .last = 4001,
+                        .seed = 6,
+                        .name = "joined"};
     for (unsigned i = 0; i < 3; i++) plan.mode[i][0] = TP_MODE_LZ4;
     s = make_subject(&plan);
     CORRUPT(s, (tp_store32(descriptor(&s, 1) + 8, 0), descriptor(&s, 1)[21] = TP_MODE_CONSTANT),
             "descriptor 1: constant does not belong here");
     CORRUPT(s, descriptor(&s, 1)[21] = TP_MODE_WIDE, "descriptor 1: mode wide does not belong here");
-    CORRUPT(s, tp_store32(descriptor(&s, 2) + 16, 4000), "descriptor 2: has 4000 elements where 4001 belong");
+    CORRUPT(s, tp_store32(descriptor(&s, 2) + 16, 4000),
+            "descriptor 2: has 4000 elements where 4001 belong");
     CORRUPT(s, f[13] = 5, "method is 5 where 4 belongs");
     DECODE(s, payload_of(&s)[0] &= 0x0f, "descriptor 0: the lz4 block does not decode to its size");
     free_subject(&s);
@@ -552,11 +627,15 @@ static void test_methods(void **state)
         uint8_t modes[4];
         tp_method method;
     } cases[] = {
-        {TP_FRAME_SPLIT, {TP_MODE_CONSTANT, TP_MODE_CONSTANT, TP_MODE_RAW, TP_MODE_RAW}, TP_METHOD_CONSTANT},
+        {TP_FRAME_SPLIT,
+         {TP_MODE_CONSTANT, TP_MODE_CONSTANT, TP_MODE_RAW, TP_MODE_RAW},
+         TP_METHOD_CONSTANT},
         {TP_FRAME_SPLIT, {TP_MODE_CONSTANT, TP_MODE_LZ4, TP_MODE_RAW, TP_MODE_CONSTANT}, TP_METHOD_LZ4},
         {TP_FRAME_SPLIT, {TP_MODE_CONSTANT, TP_MODE_LZ4, TP_MODE_W32, TP_MODE_CONSTANT}, TP_METHOD_RANS},
         {TP_FRAME_SPLIT, {TP_MODE_W32, TP_MODE_LZ4, TP_MODE_RAW, TP_MODE_CONSTANT}, TP_METHOD_RANS},
-        {TP_FRAME_PLANES, {TP_MODE_CONSTANT, TP_MODE_CONSTANT, TP_MODE_RAW, TP_MODE_RAW}, TP_METHOD_CONSTANT},
+        {TP_FRAME_PLANES,
+         {TP_MODE_CONSTANT, TP_MODE_CONSTANT, TP_MODE_RAW, TP_MODE_RAW},
+         TP_METHOD_CONSTANT},
         {TP_FRAME_PLANES, {TP_MODE_CONSTANT, TP_MODE_LZ4, TP_MODE_RAW, TP_MODE_RAW}, TP_METHOD_BG_LZ4},
         {TP_FRAME_PLANES, {TP_MODE_WIDE, TP_MODE_LZ4, TP_MODE_RAW, TP_MODE_RAW}, TP_METHOD_RANS},
     };
@@ -572,7 +651,8 @@ static void test_methods(void **state)
         for (unsigned method = 0; method < 8; method++) {
             if (method == (unsigned)cases[i].method) continue;
             char message[100];
-            snprintf(message, sizeof message, "frame: method is %u where %u belongs", method, (unsigned)cases[i].method);
+            snprintf(message, sizeof message, "frame: method is %u where %u belongs", method,
+                     (unsigned)cases[i].method);
             BREAK(s, f[13] = (uint8_t)method, TP_CORRUPT, message);
         }
         free_subject(&s);
@@ -582,9 +662,11 @@ static void test_methods(void **state)
 int run_validator(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_header),        cmocka_unit_test(test_raw_hash),      cmocka_unit_test(test_lz4),         cmocka_unit_test(test_split_header),
-        cmocka_unit_test(test_symbol_tables), cmocka_unit_test(test_wide_tables), cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_exceptions),    cmocka_unit_test(test_selectors),   cmocka_unit_test(test_low_coded),
+        cmocka_unit_test(test_header),        cmocka_unit_test(test_raw_hash),
+        cmocka_unit_test(test_lz4),           cmocka_unit_test(test_split_header),
+        cmocka_unit_test(test_symbol_tables), cmocka_unit_test(test_wide_tables),
+        cmocka_unit_test(test_descriptors),   cmocka_unit_test(test_exceptions),
+        cmocka_unit_test(test_selectors),     cmocka_unit_test(test_low_coded),
         cmocka_unit_test(test_planes),        cmocka_unit_test(test_methods),
     };
     return cmocka_run_group_tests_name("validator", tests, NULL, NULL);

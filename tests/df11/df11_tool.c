@@ -5,7 +5,7 @@
  *   df11_tool encode ELEMENTS UNITS
  *   df11_tool decode UNITS ELEMENTS          (a unit that is refused ends it)
  *   df11_tool codes COUNTS CODES             the code alone
- *   df11_tool speed MILLIONS                 measures with made-up weights
+ *   df11_tool speed MILLIONS THREADS         measures with made-up weights
  *
  * ELEMENTS, a unit: number of tensors, their numbers of elements; then the elements, u16 each.
  * UNITS, a unit: status (0, or that of tp_df11_plan_make, and then nothing else), departure, sizes in bytes
@@ -13,6 +13,7 @@
  */
 #include "units.h"
 
+#include <pthread.h>
 #include <time.h>
 
 static void fail(const char *what, const char *why)
@@ -165,41 +166,100 @@ static int codes(const char *from, const char *to)
     return 0;
 }
 
+/* ------------------------------------------------------------------------------------------- speed */
+
+#define MAX_THREADS 64
+#define PARTS 128
+
+typedef struct job {
+    int index, threads;
+    void (*work)(int index, int threads);
+} job;
+
+static tp_df11_part parts[PARTS];
+static tp_df11_plan plan;
+static tp_df11_output output;
+static tp_df11_decoder decoder;
+static tp_df11_workspace workspaces[MAX_THREADS];
+static uint16_t *made, *decoded;
+
+static void *run_job(void *argument)
+{
+    const job *j = argument;
+    j->work(j->index, j->threads);
+    return NULL;
+}
+
+static void on_threads(int threads, void (*work)(int index, int threads))
+{
+    pthread_t thread[MAX_THREADS];
+    job jobs[MAX_THREADS];
+    for (int i = threads; i--;) {
+        jobs[i] = (job){i, threads, work};
+        if (!i)
+            run_job(&jobs[0]);
+        else if (pthread_create(&thread[i], NULL, run_job, &jobs[i]))
+            fail("speed", "no thread");
+    }
+    for (int i = 1; i < threads; i++) pthread_join(thread[i], NULL);
+}
+
+static void count_parts(int index, int threads)
+{
+    for (int p = index; p < PARTS; p += threads) tp_df11_part_count(&parts[p]);
+}
+
+static void encode_parts(int index, int threads)
+{
+    tp_error error;
+    for (int p = index; p < PARTS; p += threads)
+        if (tp_df11_part_encode(&plan, &parts[p], &output, &error)) fail("speed", error.message);
+}
+
+static void decode_blocks(int index, int threads)
+{
+    tp_error error;
+    for (uint32_t g = (uint32_t)index; g < decoder.blocks; g += (uint32_t)threads)
+        if (tp_df11_decode(&decoder, g, 1, decoded + tp_df11_position(&decoder, g), &workspaces[index],
+                           &error))
+            fail("speed", error.message);
+}
+
 static double now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The best of several runs, in processor time of this thread. */
-static int speed(double millions)
+/* The best of several runs. */
+static int speed(double millions, int threads)
 {
     const size_t n = (size_t)(millions * 1e6);
-    if (!n) fail("speed", "no elements");
+    if (!n || threads < 1 || threads > MAX_THREADS) fail("speed", "no elements, or not so many threads");
     uint64_t state = 1;
-    uint16_t *elements = exact(2 * n), *decoded = exact(2 * n);
-    make_elements(KIND_GAUSSIAN, &state, elements, n);
-    static tp_df11_part part;
-    static tp_df11_plan plan;
-    static tp_df11_decoder decoder;
-    static tp_df11_workspace workspace;
-    tp_df11_output output = {NULL, exact(n), NULL, NULL, NULL};
     tp_error error = {0};
     double encoding = 1e9, decoding = 1e9;
-    for (int i = 0; i < 7; i++) {
+    made = exact(2 * n);
+    decoded = exact(2 * n);
+    make_elements(KIND_GAUSSIAN, &state, made, n);
+    output.sign_mantissa = exact(n);
+    for (int i = 0; i < 9; i++) {
         double begin = now();
-        part = (tp_df11_part){.elements = elements, .n = n};
-        tp_df11_part_count(&part);
-        if (tp_df11_plan_make(&part, 1, &plan, &error)) fail("speed", error.message);
+        for (size_t p = 0; p < PARTS; p++) {
+            parts[p].elements = made + n * p / PARTS;
+            parts[p].n = n * (p + 1) / PARTS - n * p / PARTS;
+        }
+        on_threads(threads, count_parts);
+        if (tp_df11_plan_make(parts, PARTS, &plan, &error)) fail("speed", error.message);
         if (!output.gaps) {
             output.encoded_exponent = exact(plan.encoded_size);
             output.output_positions = exact(plan.positions_size);
             output.gaps = exact(plan.gaps_size);
             output.workspace = exact(plan.workspace_size);
         }
-        if (tp_df11_part_encode(&plan, &part, &output, &error)) fail("speed", error.message);
-        tp_df11_plan_finish(&plan, &part, 1, &output);
+        on_threads(threads, encode_parts);
+        tp_df11_plan_finish(&plan, parts, PARTS, &output);
         double end = now();
         if (end - begin < encoding) encoding = end - begin;
         const tp_df11_unit unit = {.luts = plan.code.luts,
@@ -213,19 +273,17 @@ static int speed(double millions)
                                    .positions_size = plan.positions_size,
                                    .gaps_size = plan.gaps_size};
         begin = now();
-        if (tp_df11_open(&unit, &decoder, &error) ||
-            tp_df11_decode(&decoder, 0, decoder.blocks, decoded, &workspace, &error))
-            fail("speed", error.message);
+        if (tp_df11_open(&unit, &decoder, &error)) fail("speed", error.message);
+        on_threads(threads, decode_blocks);
         end = now();
         if (end - begin < decoding) decoding = end - begin;
-        if (memcmp(elements, decoded, 2 * n) != 0) fail("speed", "decoded elements differ");
+        if (memcmp(made, decoded, 2 * n) != 0) fail("speed", "decoded elements differ");
     }
     const double bits =
         8.0 * (double)(plan.luts_size + plan.encoded_size + n + plan.positions_size + plan.gaps_size);
-    printf("%zu weights, %.3f bits a weight: encode %.0f million weights/s, decode %.0f million weights/s, "
-           "one core\n",
-           n, bits / (double)n, (double)n / encoding * 1e-6, (double)n / decoding * 1e-6);
-    free(elements);
+    printf("%zu weights, %.3f bits a weight, %d threads: encode %.0f, decode %.0f million weights/s\n", n,
+           bits / (double)n, threads, (double)n / encoding * 1e-6, (double)n / decoding * 1e-6);
+    free(made);
     free(decoded);
     free(output.encoded_exponent);
     free(output.sign_mantissa);
@@ -242,7 +300,7 @@ int main(int argc, char **argv)
     if (argc == 4 && !strcmp(argv[1], "encode")) return encode(argv[2], argv[3]);
     if (argc == 4 && !strcmp(argv[1], "decode")) return decode(argv[2], argv[3]);
     if (argc == 4 && !strcmp(argv[1], "codes")) return codes(argv[2], argv[3]);
-    if (argc == 3 && !strcmp(argv[1], "speed")) return speed(strtod(argv[2], NULL));
+    if (argc == 4 && !strcmp(argv[1], "speed")) return speed(strtod(argv[2], NULL), atoi(argv[3]));
     fprintf(stderr, "usage: df11_tool generate|encode|decode|codes|speed ... (see its source)\n");
     return 2;
 }

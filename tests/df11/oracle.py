@@ -178,6 +178,18 @@ def random_counts(rng):
     return dict(sorted(zip(exponents, counts)))
 
 
+def units_that_reach(official):
+    """The last code starts in the first block and reaches 1 to 13 bits into the second, where none starts."""
+    for reach in range(1, 14):
+        exponents = [100 + i for i, count in enumerate([1 << i for i in range(13)]) for _ in range(count)][::-1]
+        counts = {100 + i: 1 << i for i in range(13)} | {90: 20000}
+        counts = dict(sorted(counts.items()))
+        table = official.HuffmanCodec.from_frequencies(counts).get_code_table()
+        common = 32768 + reach - sum(table[e][0] for e in exponents)
+        exponents = [90] * common + exponents  # the rarest, of 14 bits, last
+        yield [struct.pack(f"<{len(exponents)}H", *(e << 7 | i & 127 for i, e in enumerate(exponents)))]
+
+
 def main():
     tool, folder = sys.argv[2], pathlib.Path(sys.argv[3])
     count = int(sys.argv[4]) if len(sys.argv) > 4 else 1600
@@ -192,6 +204,9 @@ def main():
 
     # Units, whole.
     run("generate", elements_file, seed, count)
+    reaching = list(units_that_reach(official))
+    reference.write_elements(folder / "more", reaching)
+    elements_file.write_bytes(elements_file.read_bytes() + (folder / "more").read_bytes())
     run("encode", elements_file, units_file)
     seen, short_positions = [0] * 5, 0
     for number, (tensors, (status, departure, ours)) in enumerate(
@@ -221,7 +236,9 @@ def main():
             sys.exit(f"unit {number} (seed {seed}; {NAMES[departure]}): status {status}, different: {', '.join(different)}; kept in {folder}")
         seen[departure] += 1
     report = ", ".join(f"{n} {name}" for n, name in zip(seen, NAMES) if n)
-    print(f"{count} units: {report}; {short_positions} with a position less in the official one")
+    print(f"{count + len(reaching)} units: {report}; {short_positions} with a position less in the official one")
+    if not short_positions:
+        sys.exit("no unit whose last code reaches into another block at the end of a byte")
     if seen[AS_REFERENCE] < min(1000, count // 2):
         sys.exit("too few units could be compared whole")
 

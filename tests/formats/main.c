@@ -3,5 +3,6 @@
 int main(void)
 {
     memory_reset();
-    return run_dtypes() + run_layout() + run_safetensors() + run_gguf() == 0 ? 0 : 1;
+    int failed = run_dtypes() + run_layout() + run_safetensors() + run_gguf() + run_pickle() + run_zip();
+    return failed == 0 ? 0 : 1;
 }

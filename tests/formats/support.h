@@ -50,5 +50,7 @@ int run_dtypes(void);
 int run_layout(void);
 int run_safetensors(void);
 int run_gguf(void);
+int run_pickle(void);
+int run_zip(void);
 
 #endif

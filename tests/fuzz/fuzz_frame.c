@@ -1,6 +1,7 @@
 /*
- * Frames: any bytes are refused or decoded, within their buffers, and alike by all kernels. Works best in a build with
- * TP_IGNORE_HASHES; in others the hashes of the stored bytes are made right, but those of the decoded bytes stop it.
+ * Frames: any bytes are refused or decoded, within their buffers, and alike by all kernels. Works best in a
+ * build with TP_IGNORE_HASHES; in others the hashes of the stored bytes are made right, but those of the
+ * decoded bytes stop it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +50,8 @@ static void decode(const uint8_t *frame, size_t size)
     tp_frame_info info;
     tp_error error = {0};
     const tp_status checked = tp_frame_check(frame, size, &info, &error);
-    require(checked == TP_OK || (error.status == checked && error.message[0]), "an error without a message");
+    require(checked == TP_OK || (error.status == checked && error.message[0]),
+            "an error without a message");
     const size_t capacity = checked == TP_OK ? info.raw_size : 0;
     if (capacity > MAX_RAW) return;
     uint8_t *dst = exact(capacity);

@@ -1,6 +1,7 @@
 /*
- * Streams, one kernel against the other: valid tables and shapes made of the input, then either its bytes as the payload of
- * a stream to decode (damaged, as good as always), or as elements to encode, decode and compare.
+ * Streams, one kernel against the other: valid tables and shapes made of the input, then either its bytes
+ * as the payload of a stream to decode (damaged, as good as always), or as elements to encode, decode and
+ * compare.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +17,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* docs/format.md section 6 */
 static const tp_shape shapes[] = {
-    {.T = 16, .R = 7, .low = 0, .c = 1, .rotated = true}, {.T = 16, .R = 8, .low = 0, .c = 1, .rotated = true},
-    {.T = 16, .R = 6, .low = 0, .c = 1, .rotated = true}, {.T = 16, .R = 8, .low = 0, .c = 2, .rotated = true},
-    {.T = 8, .R = 1, .low = 1, .c = 1, .rotated = true},  {.T = 8, .R = 2, .low = 1, .c = 1, .rotated = true},
-    {.T = 16, .R = 7, .low = 2, .c = 1, .rotated = true}, {.T = 16, .R = 8, .low = 2, .c = 1, .rotated = true},
-    {.T = 16, .R = 6, .low = 2, .c = 1, .rotated = true}, {.T = 16, .R = 8, .low = 2, .c = 2, .rotated = true},
-    {.T = 16, .R = 4, .low = 6, .c = 1, .rotated = true}, {.T = 16, .R = 5, .low = 6, .c = 1, .rotated = true},
-    {.T = 8, .R = 2, .low = 0, .c = 1, .rotated = true},  {.T = 8, .R = 3, .low = 0, .c = 1, .rotated = true},
-    {.T = 8, .R = 1, .low = 0, .c = 1, .rotated = true},  {.T = 8, .R = 1, .low = 0, .c = 1, .rotated = false},
+    {.T = 16, .R = 7, .low = 0, .c = 1, .rotated = true},
+    {.T = 16, .R = 8, .low = 0, .c = 1, .rotated = true},
+    {.T = 16, .R = 6, .low = 0, .c = 1, .rotated = true},
+    {.T = 16, .R = 8, .low = 0, .c = 2, .rotated = true},
+    {.T = 8, .R = 1, .low = 1, .c = 1, .rotated = true},
+    {.T = 8, .R = 2, .low = 1, .c = 1, .rotated = true},
+    {.T = 16, .R = 7, .low = 2, .c = 1, .rotated = true},
+    {.T = 16, .R = 8, .low = 2, .c = 1, .rotated = true},
+    {.T = 16, .R = 6, .low = 2, .c = 1, .rotated = true},
+    {.T = 16, .R = 8, .low = 2, .c = 2, .rotated = true},
+    {.T = 16, .R = 4, .low = 6, .c = 1, .rotated = true},
+    {.T = 16, .R = 5, .low = 6, .c = 1, .rotated = true},
+    {.T = 8, .R = 2, .low = 0, .c = 1, .rotated = true},
+    {.T = 8, .R = 3, .low = 0, .c = 1, .rotated = true},
+    {.T = 8, .R = 1, .low = 0, .c = 1, .rotated = true},
+    {.T = 8, .R = 1, .low = 0, .c = 1, .rotated = false},
     {.T = 8, .R = 2, .low = 0, .c = 1, .rotated = false},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, TABLES = 4 };
@@ -133,8 +142,9 @@ static void make_tables(bytes *b, const tp_shape *shape, unsigned selector_bits)
     }
 }
 
-static void decode_w32(const tp_shape *shape, const uint8_t *payload, size_t size, uint32_t n, bool with_low,
-                       unsigned selector_bits, uint32_t nw, uint32_t nx, const uint8_t *expected)
+static void decode_w32(const tp_shape *shape, const uint8_t *payload, size_t size, uint32_t n,
+                       bool with_low, unsigned selector_bits, uint32_t nw, uint32_t nx,
+                       const uint8_t *expected)
 {
     const size_t raw_size = n * tp_shape_element(shape);
     const uint8_t *words = payload + tp_stream_words_at(shape, n, with_low);
@@ -154,16 +164,19 @@ static void decode_w32(const tp_shape *shape, const uint8_t *payload, size_t siz
         uint8_t *dst[2] = {exact(raw_size), exact(raw_size)};
         tp_w32_job jobs[2];
         for (int i = 0; i < 2; i++)
-            jobs[i] = (tp_w32_job){.payload = payload,
-                                   .low = low ? low : shape->low ? payload + tp_stream_words_at(shape, n, false) : NULL,
-                                   .words = words,
-                                   .table = tables,
-                                   .dst = dst[i],
-                                   .n = n,
-                                   .nw = nw,
-                                   .nx = nx,
-                                   .selectors = selector_bits ? words + tp_align(2 * (uint64_t)nw, 4) : NULL,
-                                   .selector_bits = (uint8_t)selector_bits};
+            jobs[i] =
+                (tp_w32_job){.payload = payload,
+                             .low = low          ? low
+                                    : shape->low ? payload + tp_stream_words_at(shape, n, false)
+                                                 : NULL,
+                             .words = words,
+                             .table = tables,
+                             .dst = dst[i],
+                             .n = n,
+                             .nw = nw,
+                             .nx = nx,
+                             .selectors = selector_bits ? words + tp_align(2 * (uint64_t)nw, 4) : NULL,
+                             .selector_bits = (uint8_t)selector_bits};
         kernels[k]->w32_decode(shape, jobs, 2);
         require(jobs[0].good == jobs[1].good, "two equal jobs come out differently");
         if (k == 0) {
@@ -172,11 +185,13 @@ static void decode_w32(const tp_shape *shape, const uint8_t *payload, size_t siz
             memcpy(first, dst[0], raw_size);
         }
         require(jobs[0].good == good, "kernels disagree");
-        require(!good || (!memcmp(dst[0], first, raw_size) && !memcmp(dst[1], first, raw_size)), "kernels decode differently");
+        require(!good || (!memcmp(dst[0], first, raw_size) && !memcmp(dst[1], first, raw_size)),
+                "kernels decode differently");
         free(dst[0]);
         free(dst[1]);
     }
-    require(!expected || (good && !memcmp(first, expected, raw_size)), "a stream does not decode to what was encoded");
+    require(!expected || (good && !memcmp(first, expected, raw_size)),
+            "a stream does not decode to what was encoded");
     free(first);
     free(low);
     (void)size;
@@ -188,7 +203,8 @@ static void fuzz_decode(bytes *b, const tp_shape *shape, uint32_t n, bool with_l
     const uint32_t nw = next32(b) % (symbols + 1), nx = next(b) % 4 ? 0 : next(b) % 9;
     const uint32_t positions = (n + shape->c - 1) / shape->c, bits = shape->c == 2 ? 16 : 18;
     uint32_t valid_nx = nx < positions ? nx : positions;
-    const size_t size = (size_t)tp_align(tp_stream_used(shape, n, with_low, nw, valid_nx, selector_bits), 128);
+    const size_t size =
+        (size_t)tp_align(tp_stream_used(shape, n, with_low, nw, valid_nx, selector_bits), 128);
     uint8_t *payload = exact(size + TP_SLACK);
     memset(payload + size, 0xff, TP_SLACK);
     for (size_t i = 0; i < size; i++) payload[i] = next(b);
@@ -209,11 +225,14 @@ static void fuzz_decode(bytes *b, const tp_shape *shape, uint32_t n, bool with_l
 
 static void fuzz_encode(bytes *b, const tp_shape *shape, uint32_t n, bool with_low, unsigned selector_bits)
 {
-    const size_t raw_size = n * tp_shape_element(shape), capacity = (size_t)tp_align(raw_size * 4 + 65536, 128);
-    uint8_t *src = exact(raw_size), *payload = exact(capacity), *first = exact(capacity + TP_SLACK), selectors[16];
+    const size_t raw_size = n * tp_shape_element(shape),
+                 capacity = (size_t)tp_align(raw_size * 4 + 65536, 128);
+    uint8_t *src = exact(raw_size), *payload = exact(capacity), *first = exact(capacity + TP_SLACK),
+            selectors[16];
     tp_w32_encode_job made = {0};
     for (size_t i = 0; i < raw_size; i++) src[i] = next(b);
-    for (size_t g = 0; g < sizeof selectors; g++) selectors[g] = (uint8_t)(next(b) & ((1u << selector_bits) - 1));
+    for (size_t g = 0; g < sizeof selectors; g++)
+        selectors[g] = (uint8_t)(next(b) & ((1u << selector_bits) - 1));
     for (size_t k = 0; k < kernel_count; k++) {
         memset(payload, (int)k, capacity);
         tp_w32_encode_job job = {.src = src,
@@ -232,7 +251,8 @@ static void fuzz_encode(bytes *b, const tp_shape *shape, uint32_t n, bool with_l
             memcpy(first, payload, job.size);
             memset(first + job.size, 0xff, TP_SLACK);
         }
-        require(job.size == made.size && job.nw == made.nw && job.nx == made.nx && !memcmp(payload, first, job.size),
+        require(job.size == made.size && job.nw == made.nw && job.nx == made.nx &&
+                    !memcmp(payload, first, job.size),
                 "kernels encode differently");
         /* In just so much room it must fit, and in less it must not. */
         uint8_t *tight = exact(made.size);
@@ -259,7 +279,8 @@ static void fuzz_wide(bytes *b, uint32_t n, bool encode)
     uint16_t F[256] = {0}, f[256];
     uint8_t record[512], symbols[256];
     uint32_t count = 2 + next(b) % 255, at = next(b);
-    for (uint32_t i = 0; i < count; i++) symbols[i] = (uint8_t)(at + i * 101); /* 101 is odd: all different */
+    for (uint32_t i = 0; i < count; i++)
+        symbols[i] = (uint8_t)(at + i * 101); /* 101 is odd: all different */
     make_frequencies(b, count, 4096, f);
     for (uint32_t i = 0; i < count; i++) F[symbols[i]] = f[i];
     tp_wide_record_store(F, record);
@@ -276,7 +297,8 @@ static void fuzz_wide(bytes *b, uint32_t n, bool encode)
         for (size_t k = 0; k < kernel_count; k++) {
             uint8_t *made = exact(capacity);
             uint32_t its_nw;
-            const size_t its_size = kernels[k]->wide_encode(src, n, &wide_encode, made, capacity / 128 * 128, scratch, &its_nw);
+            const size_t its_size =
+                kernels[k]->wide_encode(src, n, &wide_encode, made, capacity / 128 * 128, scratch, &its_nw);
             require(its_size != 0, "a stream does not fit");
             if (k == 0) {
                 first_size = its_size;
@@ -284,8 +306,10 @@ static void fuzz_wide(bytes *b, uint32_t n, bool encode)
                 memcpy(payload, made, its_size);
                 memset(payload + its_size, 0xff, capacity + TP_SLACK - its_size);
             }
-            require(its_size == first_size && its_nw == nw && !memcmp(made, payload, its_size), "kernels encode differently");
-            require(kernels[k]->wide_encode(src, n, &wide_encode, made, its_size - 128, scratch, &its_nw) == 0,
+            require(its_size == first_size && its_nw == nw && !memcmp(made, payload, its_size),
+                    "kernels encode differently");
+            require(kernels[k]->wide_encode(src, n, &wide_encode, made, its_size - 128, scratch, &its_nw) ==
+                        0,
                     "a stream beyond its room");
             free(made);
         }
