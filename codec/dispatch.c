@@ -14,6 +14,7 @@
 static const tp_kernels *const built_in[] = {
     &tp_kernels_portable,
 #if defined(__x86_64__)
+    &tp_kernels_avx2,
     &tp_kernels_avx512,
 #endif
 };
@@ -23,14 +24,16 @@ static bool available(const tp_kernels *kernels)
 {
     if (kernels == &tp_kernels_portable) return true;
 #if defined(__x86_64__)
-    if (kernels == &tp_kernels_avx512) {
-        /* The compiler's runtime also asks the operating system (XCR0) whether it saves the registers. */
-        __builtin_cpu_init();
+    /* The compiler's runtime also asks the operating system (XCR0) whether it saves the registers. */
+    __builtin_cpu_init();
+    if (kernels == &tp_kernels_avx2)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+               __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+    if (kernels == &tp_kernels_avx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
                __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("bmi2");
-    }
 #endif
     return false;
 }
@@ -63,6 +66,7 @@ const char *const *tp_kernel_names(void)
     static const char *const names[] = {
         "portable",
 #if defined(__x86_64__)
+        "avx2",
         "avx512",
 #endif
         NULL,

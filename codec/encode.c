@@ -6,6 +6,7 @@
 #include <lz4hc.h>
 #include <stdlib.h>
 
+#include "codec/df11_frame.h"
 #include "codec/encoder.h"
 #include "codec/hash.h"
 
@@ -258,6 +259,23 @@ static size_t encode_planes(const tp_encode_state *s, bool joined)
     return stored;
 }
 
+static size_t encode_df11(const tp_encode_state *s)
+{
+    uint64_t hashes[MAX_CHUNKS];
+    tp_df11_frame made;
+    if (!tp_df11_frame_make(s, hashes, &made)) return 0;
+    const size_t stored = made.payload_at + made.payload_size;
+    put_header(s, TP_FRAME_DF11, stored, made.payload_size, TP_METHOD_DF11);
+    uint8_t *h = s->frame;
+    h[7] = 1;
+    h[9] = TP_CHUNK_LOG2;
+    h[10] = (uint8_t)made.rows;
+    tp_store32(h + 24, made.chunks);
+    tp_store32(h + TP_FRAME_DF11_ENCODED, made.encoded_size);
+    put_hashes(s, made.payload_at, stored, hashes, made.chunks);
+    return stored;
+}
+
 /* The smaller of the frame at s->frame (`stored` bytes, 0: none) and one made now. */
 #define TRY(made)                                                                                          \
     do {                                                                                                   \
@@ -298,6 +316,22 @@ static size_t encode_smallest(const tp_encode_state *s)
     return stored;
 }
 
+/* 0: as it is. */
+static size_t encode_chosen(const tp_encode_state *s, tp_codec_choice choice)
+{
+    if (choice == TP_CODEC_RAW) return 0;
+    if (choice == TP_CODEC_LZ4 || s->cls == TP_CLASS_BYTES ||
+        (choice == TP_CODEC_BG_LZ4 && s->traits->planes == 1))
+        return s->raw_size > 1 ? encode_lz4(s) : 0;
+    if (choice == TP_CODEC_BG_LZ4) return encode_planes(s, true);
+    if (choice == TP_CODEC_DF11 && s->cls == TP_CLASS_BF16) {
+        const size_t stored = encode_df11(s);
+        if (stored) return stored;
+    }
+    if (s->level == TP_LEVEL_MAX) return encode_smallest(s);
+    return s->traits->T ? encode_usual_split(s) : encode_planes(s, false);
+}
+
 tp_status tp_encode(tp_encoder *encoder, tp_class cls, tp_level level, tp_codec_choice choice,
                     const void *raw, size_t raw_size, void *dst, size_t capacity, size_t *size)
 {
@@ -305,7 +339,6 @@ tp_status tp_encode(tp_encoder *encoder, tp_class cls, tp_level level, tp_codec_
     if (!traits || raw_size < 1 || raw_size > TP_FRAME_MAX_RAW || (unsigned)level > TP_LEVEL_MAX ||
         (unsigned)choice > TP_CODEC_DF11)
         return TP_INVALID_ARGUMENT;
-    if (choice == TP_CODEC_DF11) return TP_UNSUPPORTED;
     if (capacity < tp_encode_bound(raw_size)) return TP_BUFFER_TOO_SMALL;
     if (raw_size % traits->element) {
         cls = TP_CLASS_BYTES;
@@ -322,20 +355,7 @@ tp_status tp_encode(tp_encoder *encoder, tp_class cls, tp_level level, tp_codec_
                                    .raw_size = raw_size,
                                    .frame = dst};
     const tp_encode_state *const s = &state;
-    size_t stored = 0;
-    if (choice == TP_CODEC_RAW)
-        stored = 0;
-    else if (choice == TP_CODEC_LZ4 || cls == TP_CLASS_BYTES ||
-             (choice == TP_CODEC_BG_LZ4 && traits->planes == 1))
-        stored = raw_size > 1 ? encode_lz4(s) : 0;
-    else if (choice == TP_CODEC_BG_LZ4)
-        stored = encode_planes(s, true);
-    else if (level == TP_LEVEL_MAX)
-        stored = encode_smallest(s);
-    else if (!traits->T)
-        stored = encode_planes(s, false);
-    else
-        stored = encode_usual_split(s);
+    size_t stored = encode_chosen(s, choice);
     if (!stored) stored = encode_raw(s);
     *size = stored;
     return TP_OK;

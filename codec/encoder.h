@@ -9,6 +9,7 @@
 #include "codec/bytes.h"
 #include "codec/choose.h"
 #include "codec/class.h"
+#include "codec/df11.h"
 #include "codec/frame.h"
 #include "codec/table.h"
 
@@ -46,6 +47,7 @@ struct tp_encoder {
     uint8_t *block;   /* an lz4 block tried, as large */
     uint8_t *other;   /* a second frame, for level max */
     void *lz4hc;
+    tp_df11_plan df11;
 };
 
 /* One frame being made. */

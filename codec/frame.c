@@ -2,6 +2,7 @@
 
 #include "codec/bytes.h"
 #include "codec/class.h"
+#include "codec/df11_frame.h"
 #include "codec/hash.h"
 
 static const char magic[4] = {'T', 'P', 'F', 'R'};
@@ -242,7 +243,7 @@ static tp_status check_descriptor(const tp_frame_view *view, uint32_t index, uin
     return TP_OK;
 }
 
-/* The header fields of split and planes: shape, group, chunks, parts. */
+/* The header fields of split, planes and df11: shape, group, chunks, parts. */
 static tp_status check_geometry(const uint8_t *h, tp_frame_view *view, tp_error *error)
 {
     const tp_frame_info *info = &view->info;
@@ -268,6 +269,13 @@ static tp_status check_geometry(const uint8_t *h, tp_frame_view *view, tp_error 
                                  .rotated = traits->rotated};
         view->group = traits->element;
         view->parts = info->low_coded ? 1u + traits->low : 1;
+    } else if (info->codec == TP_FRAME_DF11) {
+        CHECK(info->cls == TP_CLASS_BF16, "class %s in codec df11", tp_class_name(info->cls));
+        CHECK(info->raw_size % traits->element == 0, "raw size is no multiple of the element size");
+        CHECK(info->symbol_bits == 0 && info->elements_per_symbol == 1 && h[8] == 0 && h[11] == 0 &&
+                  h[12] == 0,
+              "fields of other codecs in codec df11");
+        view->group = traits->element;
     } else {
         CHECK(traits->planes, "class %s has no planes", tp_class_name(info->cls));
         CHECK(!info->low_coded, "low_coded in codec planes");
@@ -326,14 +334,17 @@ tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_
         stored_hash(h, size, hash);
         CHECK(same_hash(hash, info->stored_hash, 2), "hash of the stored bytes does not match");
     }
-    if ((unsigned)info->codec > TP_FRAME_PLANES)
+    if ((unsigned)info->codec > TP_FRAME_DF11)
         return tp_error_set(error, TP_UNSUPPORTED, "frame: codec %u is not known to this version",
                             info->codec);
     if ((unsigned)info->cls >= TP_CLASS_COUNT)
         return tp_error_set(error, TP_UNSUPPORTED, "frame: dtype class %u is not known to this version",
                             info->cls);
 
-    CHECK((h[8] & ~3u) == 0 && h[14] == 0 && h[15] == 0 && all_zero(h + 40, 56), "reserved bytes are set");
+    const bool df11 = info->codec == TP_FRAME_DF11;
+    CHECK((h[8] & ~3u) == 0 && h[14] == 0 && h[15] == 0 && all_zero(h + 44, 52) &&
+              (df11 || all_zero(h + 40, 4)),
+          "reserved bytes are set");
     const uint32_t descriptors = tp_load32(h + 24);
     view->frame = h;
     view->symbol_tables = h[10];
@@ -341,10 +352,11 @@ tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_
     view->payload_size = tp_load32(h + 28);
     view->group = 1;
     view->parts = 1;
-    CHECK(view->symbol_tables <= TP_MAX_TABLES && view->wide_tables <= TP_MAX_TABLES,
-          "more than 16 tables");
+    CHECK(view->symbol_tables <= (df11 ? TP_DF11_MAX_ROWS : TP_MAX_TABLES) &&
+              view->wide_tables <= TP_MAX_TABLES,
+          "more than %d tables", df11 ? TP_DF11_MAX_ROWS : TP_MAX_TABLES);
 
-    const bool chunked = info->codec == TP_FRAME_SPLIT || info->codec == TP_FRAME_PLANES;
+    const bool chunked = df11 || info->codec == TP_FRAME_SPLIT || info->codec == TP_FRAME_PLANES;
     if (chunked) {
         status = check_geometry(h, view, error);
         if (status) return status;
@@ -372,7 +384,12 @@ tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_
     CHECK(same_hash(&directory_hash, &claimed, 1), "hash of its directory does not match");
 
     tp_method method = TP_METHOD_RAW;
-    if (chunked) {
+    if (df11) {
+        tp_df11_decoder opened; /* for its checks */
+        status = tp_df11_frame_check(view, &opened, error);
+        if (status) return status;
+        method = TP_METHOD_DF11;
+    } else if (chunked) {
         for (unsigned i = 0; i < view->symbol_tables; i++) {
             status = check_symbol_table(view->symbol_table + 256u * info->elements_per_symbol * i,
                                         64u * info->elements_per_symbol,

@@ -5,6 +5,7 @@
 #define TP_CODEC_FRAME_H
 
 #include "tensorpress.h"
+#include "codec/df11.h"
 #include "codec/kernels/kernels.h"
 
 #define TP_FRAME_HEADER 128
@@ -21,7 +22,8 @@ typedef enum tp_mode {
     TP_MODE_W32,
     TP_MODE_PAIRS,
     TP_MODE_WIDE,
-    TP_MODE_LZ4
+    TP_MODE_LZ4,
+    TP_MODE_DF11
 } tp_mode;
 
 typedef struct tp_descriptor {
@@ -37,12 +39,13 @@ typedef struct tp_frame_view {
     tp_shape shape; /* split */
     unsigned group; /* planes: byte planes */
     unsigned chunk_log2;
-    unsigned parts;         /* descriptors a chunk */
-    unsigned selector_bits; /* split: 2^selector_bits tables a stream */
-    uint32_t chunks;        /* with descriptors; 0 for raw and lz4 */
-    uint32_t symbol_tables, wide_tables;
+    unsigned parts;                      /* descriptors a chunk */
+    unsigned selector_bits;              /* split: 2^selector_bits tables a stream */
+    uint32_t chunks;                     /* with descriptors; 0 for raw and lz4 */
+    uint32_t symbol_tables, wide_tables; /* df11: rows of luts, 0 */
     const uint8_t *frame, *symbol_table, *wide_table, *descriptors, *payload;
     uint32_t payload_size;
+    tp_df11_unit df11; /* df11 */
 } tp_frame_view;
 
 void tp_descriptor_load(const tp_frame_view *view, uint32_t index, tp_descriptor *d);

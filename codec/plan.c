@@ -159,10 +159,11 @@ static void count_chunk(const tp_encode_state *s, const tp_shape *shape, uint32_
     tp_encoder *e = s->encoder;
     tp_choice *c = &e->choice;
     const size_t element = s->traits->element, group_bytes = TP_GROUP * element;
+    for (uint32_t first = 0; first < n; first += c->step * TP_GROUP)
+        c->total[i] += (n - first < TP_GROUP ? n - first : TP_GROUP) / shape->c;
     if (shape->c == 2) {
         memset(e->counts, 0, c->alphabet * sizeof *e->counts);
         s->kernels->count_symbols(shape, src, n, c->step, e->counts);
-        for (uint32_t k = 0; k < c->alphabet; k++) c->total[i] += e->counts[k];
         tp_choose_next_table(&e->log2, c, i);
         return;
     }
@@ -176,8 +177,6 @@ static void count_chunk(const tp_encode_state *s, const tp_shape *shape, uint32_
                                       e->counts + ((size_t)i * c->classes + class[g]) * c->alphabet);
         }
     }
-    for (uint32_t first = 0; first < n; first += c->step * TP_GROUP)
-        c->total[i] += n - first < TP_GROUP ? n - first : TP_GROUP;
 }
 
 /*

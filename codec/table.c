@@ -82,6 +82,11 @@ static bool before(kept_symbol a, kept_symbol b)
     return a.count != b.count ? a.count > b.count : a.symbol < b.symbol;
 }
 
+static bool all_zero(const uint32_t counts[8])
+{
+    return !(tp_load64(counts) | tp_load64(counts + 2) | tp_load64(counts + 4) | tp_load64(counts + 6));
+}
+
 /* The `limit` most frequent symbols, in that order; rarer ones than 1/16384 are cheaper as exceptions: 32
  * bits now and then against a sixteenth of a slot from all others. */
 static uint32_t keep_frequent(const uint32_t *counts, uint32_t alphabet, uint64_t total, uint32_t limit,
@@ -89,6 +94,11 @@ static uint32_t keep_frequent(const uint32_t *counts, uint32_t alphabet, uint64_
 {
     uint32_t n = 0;
     for (uint32_t symbol = 0; symbol < alphabet; symbol++) {
+        /* Alphabets of pairs are nearly empty. */
+        if (symbol % 8 == 0 && alphabet - symbol >= 8 && all_zero(counts + symbol)) {
+            symbol += 7;
+            continue;
+        }
         const uint32_t c = counts[symbol];
         if (!c || ((uint64_t)c * 16384 < total && n >= 2)) continue;
         const kept_symbol new = {c, symbol};
@@ -146,7 +156,7 @@ uint64_t tp_symbol_record_build(const tp_log2 *log2, const uint32_t *counts, uin
     if (n > 32 && limit <= 64) {
         tp_symbol_record small;
         const uint64_t small_cost = build(log2, kept, 32, total, &small);
-        if (small_cost - cost <= cost / 2048) {
+        if (small_cost <= cost + cost / 2048) {
             *record = small;
             cost = small_cost;
         }

@@ -208,6 +208,15 @@ tp_status tp_container_open(tp_container *container, const tp_source *source, tp
     return status;
 }
 
+tp_status tp_container_open_input(tp_container *container, tp_input *input, const char *path, int fd,
+                                  tp_progress *progress, tp_error *error)
+{
+    tp_status status = tp_input_open(input, path, fd, true, progress, error);
+    if (status == TP_UNSUPPORTED)
+        return tp_error_set(error, TP_NOT_CONTAINER, "%s: is a folder, not a tensorpress container", input->name);
+    return status == TP_OK ? tp_container_open(container, &input->source, error) : status;
+}
+
 void tp_container_close(tp_container *container)
 {
     tp_index_free(&container->index);
@@ -215,9 +224,8 @@ void tp_container_close(tp_container *container)
 
 /* ------------------------------------------------------------------------------------------- frames */
 
-/* Says which frame of which file an error of the codec is about. */
-static tp_status frame_error(const tp_container *container, uint64_t frame, tp_status status,
-                             const tp_error *cause, tp_error *error)
+tp_status tp_container_frame_error(const tp_container *container, uint64_t frame, tp_status status,
+                                   const tp_error *cause, tp_error *error)
 {
     uint64_t offset = container->index.frame_offset[frame];
     const char *what = cause->message;
@@ -238,7 +246,7 @@ tp_status tp_container_read_frame(const tp_container *container, uint64_t frame,
     memset(stored + size, 0, TP_SLACK);
     tp_error cause = {0};
     status = tp_frame_validate(stored, size, true, view, &cause);
-    if (status != TP_OK) return frame_error(container, frame, status, &cause, error);
+    if (status != TP_OK) return tp_container_frame_error(container, frame, status, &cause, error);
     const tp_frame_info *info = &view->info;
     if (info->stored_size != size || info->raw_size != index->frame_raw_size[frame] ||
         (unsigned)info->codec != index->frame_codec[frame] ||
@@ -246,7 +254,7 @@ tp_status tp_container_read_frame(const tp_container *container, uint64_t frame,
         !tp_same_hash(info->stored_hash, index->frame_stored_hash + 2 * frame) ||
         !tp_same_hash(info->raw_hash, index->frame_raw_hash + 2 * frame)) {
         tp_error_set(&cause, TP_CORRUPT, "is not the frame that the index names");
-        return frame_error(container, frame, TP_CORRUPT, &cause, error);
+        return tp_container_frame_error(container, frame, TP_CORRUPT, &cause, error);
     }
     return TP_OK;
 }
@@ -260,5 +268,5 @@ tp_status tp_container_decode_frame(const tp_container *container, uint64_t fram
     if (status != TP_OK) return status;
     status = tp_frame_decode(decoder, &view, view.info.stored_size + (size_t)TP_SLACK, raw,
                              view.info.raw_size, &cause);
-    return status == TP_OK ? TP_OK : frame_error(container, frame, status, &cause, error);
+    return status == TP_OK ? TP_OK : tp_container_frame_error(container, frame, status, &cause, error);
 }

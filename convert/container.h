@@ -5,6 +5,7 @@
 
 #include "codec/frame.h"
 #include "convert/index.h"
+#include "convert/input.h"
 #include "formats/formats.h"
 
 #define TP_CONTAINER_MAGIC "\x89TPRS\r\n\x1a"
@@ -28,6 +29,9 @@ tp_status tp_container_recognise(const tp_source *source, bool *starts, tp_error
  * bytes. TP_NOT_CONTAINER, TP_TRUNCATED, TP_CORRUPT, TP_NEWER_VERSION, TP_IO, TP_NO_MEMORY.
  */
 tp_status tp_container_open(tp_container *container, const tp_source *source, tp_error *error);
+/* Opens the input (path, or a descriptor from its position) and the container in it. */
+tp_status tp_container_open_input(tp_container *container, tp_input *input, const char *path, int fd,
+                                  tp_progress *progress, tp_error *error);
 void tp_container_close(tp_container *container);
 
 /*
@@ -39,6 +43,10 @@ tp_status tp_container_read_frame(const tp_container *container, uint64_t frame,
 /* The same, decoded into raw (the frame's raw size). */
 tp_status tp_container_decode_frame(const tp_container *container, uint64_t frame, tp_decoder *decoder,
                                     uint8_t *stored, uint8_t *raw, tp_error *error);
+
+/* Says which frame of which file an error of the codec is about. */
+tp_status tp_container_frame_error(const tp_container *container, uint64_t frame, tp_status status,
+                                   const tp_error *cause, tp_error *error);
 
 /* The parts that the writer needs. */
 void tp_container_header(uint8_t header[TP_CONTAINER_HEADER]);

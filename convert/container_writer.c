@@ -130,29 +130,73 @@ void tp_container_writer_end_file(tp_container_writer *w, tp_file_record *file)
     w->file_first = w->frame_count;
 }
 
-/* -------------------------------------------------------------------------------------------- index */
+/* -------------------------------------------------------------------------------------------- files */
 
-static void count_file(tp_index *counts, const char *path, const tp_layout *layout)
+/* Gives back what an array that grew has too much; a failure to do so is none. */
+static void *shrunk(void *array, size_t size)
 {
-    counts->files++;
-    counts->string_bytes += strlen(path);
-    if (!layout) return;
-    counts->string_bytes += strlen(layout->reason);
-    counts->tensors += layout->tensor_count;
-    counts->dtypes += layout->dtype_count;
-    for (size_t i = 0; i < layout->tensor_count; i++) {
-        counts->dims += layout->tensors[i].ndim;
-        counts->string_bytes += layout->tensors[i].name_size;
+    if (size == 0) {
+        free(array);
+        return NULL;
     }
-    for (size_t i = 0; i < layout->dtype_count; i++) counts->string_bytes += layout->dtypes[i].size;
+    void *smaller = realloc(array, size);
+    return smaller ? smaller : array;
 }
 
-uint64_t tp_container_index_size(const char *path, const tp_layout *layout, uint64_t frames)
+tp_status tp_file_record_take(tp_file_record *record, tp_layout *layout, tp_error *error)
 {
-    tp_index counts = {.has_sha256 = true, .sha256s = 1, .frames = frames};
-    uint64_t size;
-    count_file(&counts, path, layout);
-    return tp_index_size(&counts, &size) ? size : UINT64_MAX;
+    record->format = (uint8_t)layout->format;
+    record->tensor_count = layout->tensor_count;
+    record->dtype_count = layout->dtype_count;
+    record->tensors = shrunk(layout->tensors, layout->tensor_count * sizeof *layout->tensors);
+    record->dtypes = shrunk(layout->dtypes, layout->dtype_count * sizeof *layout->dtypes);
+    record->dims = shrunk(layout->dims, layout->dim_count * sizeof *layout->dims);
+    record->strings = shrunk(layout->strings, layout->string_size);
+    layout->tensors = NULL;
+    layout->dtypes = NULL;
+    layout->dims = NULL;
+    layout->strings = NULL;
+    record->reason = layout->reason[0] ? strdup(layout->reason) : NULL;
+    bool complete = record->reason || !layout->reason[0];
+    tp_layout_free(layout);
+    memset(layout, 0, sizeof *layout);
+    return complete ? TP_OK : tp_error_memory(error);
+}
+
+void tp_file_record_free(tp_file_record *record)
+{
+    free(record->reason);
+    free(record->tensors);
+    free(record->dtypes);
+    free(record->dims);
+    free(record->strings);
+}
+
+/* -------------------------------------------------------------------------------------------- index */
+
+static void count_tensors(tp_index *counts, const tp_layout_tensor *tensors, size_t tensor_count,
+                          const tp_layout_text *dtypes, size_t dtype_count)
+{
+    counts->tensors += tensor_count;
+    counts->dtypes += dtype_count;
+    for (size_t i = 0; i < tensor_count; i++) {
+        counts->dims += tensors[i].ndim;
+        counts->string_bytes += tensors[i].name_size;
+    }
+    for (size_t i = 0; i < dtype_count; i++) counts->string_bytes += dtypes[i].size;
+}
+
+void tp_container_count(tp_index *counts, const tp_layout *layout)
+{
+    counts->string_bytes += strlen(layout->reason);
+    count_tensors(counts, layout->tensors, layout->tensor_count, layout->dtypes, layout->dtype_count);
+}
+
+static void count_file(tp_index *counts, const tp_file_record *file)
+{
+    counts->files++;
+    counts->string_bytes += strlen(file->path) + (file->reason ? strlen(file->reason) : 0);
+    count_tensors(counts, file->tensors, file->tensor_count, file->dtypes, file->dtype_count);
 }
 
 static void fill_frames(tp_index *x, const tp_container_writer *w)
@@ -180,17 +224,13 @@ static void fill_strings(tp_index *x, const tp_file_record *files, size_t count)
     char *at = x->strings;
     for (size_t f = 0; f < count; f++) at = put(at, files[f].path, strlen(files[f].path));
     for (size_t f = 0; f < count; f++)
-        if (files[f].layout) at = put(at, files[f].layout->reason, strlen(files[f].layout->reason));
+        if (files[f].reason) at = put(at, files[f].reason, strlen(files[f].reason));
     for (size_t f = 0; f < count; f++)
-        for (size_t i = 0; files[f].layout && i < files[f].layout->tensor_count; i++) {
-            const tp_layout_tensor *tensor = &files[f].layout->tensors[i];
-            at = put(at, files[f].layout->strings + tensor->name, tensor->name_size);
-        }
+        for (size_t i = 0; i < files[f].tensor_count; i++)
+            at = put(at, files[f].strings + files[f].tensors[i].name, files[f].tensors[i].name_size);
     for (size_t f = 0; f < count; f++)
-        for (size_t i = 0; files[f].layout && i < files[f].layout->dtype_count; i++) {
-            const tp_layout_text *dtype = &files[f].layout->dtypes[i];
-            at = put(at, files[f].layout->strings + dtype->start, dtype->size);
-        }
+        for (size_t i = 0; i < files[f].dtype_count; i++)
+            at = put(at, files[f].strings + files[f].dtypes[i].start, files[f].dtypes[i].size);
 }
 
 static void fill_files(tp_index *x, const tp_file_record *files, size_t count)
@@ -198,38 +238,38 @@ static void fill_files(tp_index *x, const tp_file_record *files, size_t count)
     uint64_t t = 0, d = 0, y = 0;
     for (size_t f = 0; f < count; f++) {
         const tp_file_record *file = &files[f];
-        const tp_layout *layout = file->layout;
         x->file_size[f] = file->size;
         memcpy(x->file_digest + 2 * f, file->digest, 16);
         if (x->has_sha256) memcpy(x->file_sha256 + 32 * f, file->sha256, 32);
         x->file_frames[f] = (uint32_t)file->frames;
-        x->file_tensors[f] = layout ? (uint32_t)layout->tensor_count : 0;
+        x->file_tensors[f] = (uint32_t)file->tensor_count;
         x->file_path_len[f] = (uint32_t)strlen(file->path);
-        x->file_reason_len[f] = layout ? (uint32_t)strlen(layout->reason) : 0;
-        x->file_mode[f] = 0;
-        x->file_kind[f] = 0;
-        x->file_format[f] = layout ? (uint8_t)layout->format : TP_FORMAT_BYTES;
-        if (!layout) continue;
-        for (size_t i = 0; i < layout->tensor_count; i++, t++) {
-            const tp_layout_tensor *tensor = &layout->tensors[i];
+        x->file_reason_len[f] = file->reason ? (uint32_t)strlen(file->reason) : 0;
+        x->file_mode[f] = file->mode;
+        x->file_kind[f] = file->folder;
+        x->file_format[f] = file->format;
+        for (size_t i = 0; i < file->tensor_count; i++, t++) {
+            const tp_layout_tensor *tensor = &file->tensors[i];
             x->tensor_offset[t] = tensor->offset;
             x->tensor_nbytes[t] = tensor->nbytes;
             x->tensor_name_len[t] = tensor->name_size;
             x->tensor_ndim[t] = tensor->ndim;
             x->tensor_dtype[t] = (uint32_t)y + tensor->dtype;
             x->tensor_flags[t] = tensor->flags;
-            for (uint32_t k = 0; k < tensor->ndim; k++)
-                x->tensor_dims[d++] = layout->dims[tensor->dims + k];
+            for (uint32_t k = 0; k < tensor->ndim; k++) x->tensor_dims[d++] = file->dims[tensor->dims + k];
         }
-        for (size_t i = 0; i < layout->dtype_count; i++) x->dtype_len[y++] = layout->dtypes[i].size;
+        for (size_t i = 0; i < file->dtype_count; i++) x->dtype_len[y++] = file->dtypes[i].size;
     }
 }
 
 static tp_status build_index(const tp_container_writer *w, const tp_file_record *files, size_t count,
-                             bool sha256, tp_index *index, tp_error *error)
+                             bool folder, bool sha256, tp_index *index, tp_error *error)
 {
-    tp_index x = {.has_sha256 = sha256, .sha256s = sha256 ? count : 0, .frames = w->frame_count};
-    for (size_t f = 0; f < count; f++) count_file(&x, files[f].path, files[f].layout);
+    tp_index x = {.folder = folder,
+                  .has_sha256 = sha256,
+                  .sha256s = sha256 ? count : 0,
+                  .frames = w->frame_count};
+    for (size_t f = 0; f < count; f++) count_file(&x, &files[f]);
     tp_status status = tp_index_allocate(&x, error);
     if (status != TP_OK) return status;
     fill_files(&x, files, count);
@@ -240,13 +280,13 @@ static tp_status build_index(const tp_container_writer *w, const tp_file_record 
 }
 
 tp_status tp_container_writer_finish(tp_container_writer *w, const tp_file_record *files, size_t count,
-                                     bool sha256, tp_error *error)
+                                     bool folder, bool sha256, tp_error *error)
 {
     tp_index index;
     free(w->seen); /* not needed any more: the memory goes to the index */
     w->seen = NULL;
     w->seen_size = w->seen_count = 0;
-    tp_status status = build_index(w, files, count, sha256, &index, error);
+    tp_status status = build_index(w, files, count, folder, sha256, &index, error);
     if (status != TP_OK) return status;
     int raw = (int)index.raw_size, bound = LZ4_compressBound(raw); /* at most 1 GiB, and a little */
     char *stored = malloc((size_t)bound);

@@ -21,14 +21,29 @@ typedef struct tp_frame_record { /* a logical frame */
     uint8_t codec, method, cls;
 } tp_frame_record;
 
-/* One file of the container. layout: its tensors, or NULL; must live until the index is written. */
+/*
+ * One file of the container, or a folder in it. All that the index needs is kept here, for there may be many
+ * files: of a layout its tensors, dimensions and names.
+ */
 typedef struct tp_file_record {
-    const char *path;
-    const tp_layout *layout;
+    const char *path; /* the caller's */
+    char *reason;     /* or NULL */
+    tp_layout_tensor *tensors;
+    tp_layout_text *dtypes;
+    uint64_t *dims;
+    char *strings;
+    size_t tensor_count, dtype_count;
     uint64_t size, digest[2];
-    uint8_t sha256[32];
     uint64_t frames;
+    uint8_t sha256[32];
+    uint16_t mode; /* 0 in a container of one file */
+    uint8_t format;
+    bool folder;
 } tp_file_record;
+
+/* Moves into the record what it keeps of the layout, which is then empty. TP_NO_MEMORY. */
+tp_status tp_file_record_take(tp_file_record *record, tp_layout *layout, tp_error *error);
+void tp_file_record_free(tp_file_record *record);
 
 /* Whether the input bytes of an earlier frame equal `raw` (of the same size). */
 typedef tp_status (*tp_same_input_fn)(void *context, const tp_frame_record *earlier, const void *raw,
@@ -56,12 +71,15 @@ tp_status tp_container_writer_add(tp_container_writer *writer, const tp_frame_in
                                   tp_error *error);
 /* Ends a file, whose frames are all those since the last call: sets digest and frames of its record. */
 void tp_container_writer_end_file(tp_container_writer *writer, tp_file_record *file);
-/* Writes index and footer. The index has passed the reader's own checks then. */
+/*
+ * Writes index and footer: of a folder, or of the one file that there is. The index has passed the reader's own
+ * checks then.
+ */
 tp_status tp_container_writer_finish(tp_container_writer *writer, const tp_file_record *files, size_t count,
-                                     bool sha256, tp_error *error);
+                                     bool folder, bool sha256, tp_error *error);
 void tp_container_writer_free(tp_container_writer *writer);
 
-/* Bytes of the raw index that one file with this layout and this many frames has; saturated. */
-uint64_t tp_container_index_size(const char *path, const tp_layout *layout, uint64_t frames);
+/* Adds a file's tensors to the counts of an index, from which tp_index_size tells how large it becomes. */
+void tp_container_count(tp_index *counts, const tp_layout *layout);
 
 #endif

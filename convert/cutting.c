@@ -1,5 +1,11 @@
 #include "convert/cutting.h"
 
+/*
+ * A PyTorch checkpoint has 100 to 200 bytes of ZIP headers before each storage, a GGUF file padding. As
+ * part of a run they cost less, even as elements that they are not, than a frame's header twice and a table
+ * once more.
+ */
+#define GAP_MAX 256
 #define CHUNK_ELEMENTS ((uint64_t)1 << 17)
 
 static bool is_bytes(const tp_span *span)
@@ -11,14 +17,26 @@ static bool is_large(const tp_span *span)
     return !is_bytes(span) && span->length >= TP_CUT_OWN;
 }
 
+/* A few bytes, of whole elements' length, before another small span of the class. */
+static bool is_gap(const tp_cutter *c, size_t at, uint8_t cls)
+{
+    if (cls == TP_CLASS_BYTES || c->count - at < 2) return false;
+    const tp_span *gap = &c->spans[at], *next = gap + 1;
+    return is_bytes(gap) && gap->length <= GAP_MAX &&
+           gap->length % tp_class_element_size((tp_class)cls) == 0 && next->cls == cls && !is_large(next);
+}
+
 /* Spans from `first` that form a run of small spans of one class; *size: their bytes. */
 static size_t run_end(const tp_cutter *c, size_t first, uint64_t *size)
 {
     size_t end = first;
     *size = 0;
-    while (end < c->count && !is_large(&c->spans[end]) && c->spans[end].cls == c->spans[first].cls)
+    for (;;) {
+        while (end < c->count && !is_large(&c->spans[end]) && c->spans[end].cls == c->spans[first].cls)
+            *size += c->spans[end++].length;
+        if (!is_gap(c, end, c->spans[first].cls)) return end;
         *size += c->spans[end++].length;
-    return end;
+    }
 }
 
 /* Finds where the stretch that begins at span `at` ends, and what it is. */

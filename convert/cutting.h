@@ -4,7 +4,8 @@
  * - A typed span of 1 MiB or more is cut into frames of whole chunks, up to 4 MiB; nothing else enters
  * them.
  * - Smaller typed spans that follow each other in the same class are a run; they share frames as long as
- * they fit whole, so that a net of many small tensors does not pay a header for each.
+ * they fit whole, so that a net of many small tensors does not pay a header for each. Bytes between them go
+ * with them if they are few, and as long as some whole elements.
  * - A run under 4 KiB is not worth a header: it goes, as bytes, with the bytes around it.
  * - Bytes go into frames of up to 4 MiB.
  */

@@ -1,52 +1,82 @@
-/* tp_decompress_file: container -> frames -> the original file. */
+/* tp_decompress_file: container -> frames -> the original file or folder. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "convert/container.h"
+#include "convert/folder.h"
 #include "convert/input.h"
 #include "convert/output.h"
 #include "convert/pipeline.h"
+
+#define OPEN_FILES 16 /* as in compress.c */
+
+/* A file of a folder from its creation to its last job. */
+typedef struct open_file {
+    bool used; /* set by next_in_folder, cleared by finish_in_folder */
+    int fd;
+    uint64_t number;
+    char name[TP_SHOWN_PATH]; /* for messages */
+} open_file;
 
 typedef struct restoration {
     tp_options options;
     tp_progress progress;
     tp_input input;
     tp_container container;
-    tp_output output;
     uint64_t next;     /* frame of the next job */
-    uint64_t position; /* where it lies in the file */
-    uint64_t size;     /* of the file */
+    uint64_t position; /* where it lies in its file */
+    uint64_t size;     /* of all that is restored */
+    /* A single file: */
+    tp_output output;
+    /* A folder: */
+    tp_folder folder;
+    open_file files[OPEN_FILES];
+    open_file *current; /* the file that jobs are being made for; NULL: none */
+    uint64_t created;   /* entries before this one exist */
+    bool failed;
 } restoration;
-
-static bool next_job(void *context, tp_job *job)
-{
-    restoration *r = context;
-    if (r->next == r->container.index.frames) return false;
-    job->number = r->next++;
-    job->start = r->position;
-    job->raw_size = r->container.index.frame_raw_size[job->number];
-    r->position += job->raw_size;
-    return true;
-}
 
 static bool all_zero(const uint8_t *data, size_t size)
 {
     return data[0] == 0 && memcmp(data, data + 1, size - 1) == 0;
 }
 
+static void next_frame(restoration *r, tp_job *job)
+{
+    job->number = r->next++;
+    job->start = r->position;
+    job->raw_size = r->container.index.frame_raw_size[job->number];
+    r->position += job->raw_size;
+}
+
+static tp_status decode(const restoration *r, tp_decoder *decoder, tp_job *job)
+{
+    return tp_container_decode_frame(&r->container, job->number, decoder, job->stored, job->raw, &job->error);
+}
+
+/* ---------------------------------------------------------------------------------------- one file */
+
+static tp_next next_in_file(void *context, tp_job *job)
+{
+    restoration *r = context;
+    if (r->next == r->container.index.frames) return TP_NEXT_NONE;
+    next_frame(r, job);
+    return TP_NEXT_JOB;
+}
+
 /* Into a file frames are written where they belong as they come; zeros are a hole already. */
-static tp_status do_job(void *context, tp_encoder *encoder, tp_decoder *decoder, tp_job *job)
+static tp_status work_in_file(void *context, tp_encoder *encoder, tp_decoder *decoder, tp_job *job)
 {
     const restoration *r = context;
     (void)encoder;
-    tp_status status =
-        tp_container_decode_frame(&r->container, job->number, decoder, job->stored, job->raw, &job->error);
+    tp_status status = decode(r, decoder, job);
     if (status != TP_OK || !tp_output_is_file(&r->output) || all_zero(job->raw, job->raw_size))
         return status;
     return tp_output_write_at(&r->output, job->raw, job->raw_size, job->start, &job->error);
 }
 
-static tp_status finish_job(void *context, tp_job *job, tp_error *error)
+static tp_status finish_in_file(void *context, tp_job *job, tp_error *error)
 {
     restoration *r = context;
     if (job->status != TP_OK) {
@@ -58,43 +88,191 @@ static tp_status finish_job(void *context, tp_job *job, tp_error *error)
                                          : tp_output_write(&r->output, job->raw, job->raw_size, error);
 }
 
-static tp_status restore_frames(restoration *r, tp_error *error)
+/* ---------------------------------------------------------------------------------------- a folder */
+
+/* The path of an entry as the system takes it. The rules for paths hold it below TP_MAX_PATH + 1. */
+static void entry_path(const restoration *r, uint64_t entry, char path[TP_MAX_PATH + 1])
 {
+    tp_text text = tp_index_path(&r->container.index, entry);
+    memcpy(path, text.data, text.size);
+    path[text.size] = 0;
+}
+
+static open_file *free_place(restoration *r)
+{
+    for (size_t i = 0; i < OPEN_FILES; i++)
+        if (!__atomic_load_n(&r->files[i].used, __ATOMIC_ACQUIRE)) return &r->files[i];
+    return NULL;
+}
+
+static tp_status begin_file(restoration *r, open_file *file, const char *path, tp_error *error)
+{
+    tp_status status =
+        tp_folder_make_file(&r->folder, path, r->container.index.file_size[r->created], &file->fd, error);
+    if (status != TP_OK) return status;
+    file->number = r->created++;
+    tp_text_join(r->folder.path, path, file->name);
+    r->position = 0;
+    r->current = file;
+    __atomic_store_n(&file->used, true, __ATOMIC_RELAXED);
+    return TP_OK;
+}
+
+/* Makes the next file, and the folders before it. TP_NEXT_NONE: there is no more. */
+static tp_next find_file(restoration *r, tp_job *job)
+{
+    const tp_index *index = &r->container.index;
+    char path[TP_MAX_PATH + 1];
+    while (r->created < index->files) {
+        bool folder = index->file_kind[r->created] == 1;
+        open_file *file = folder ? NULL : free_place(r);
+        if (!folder && !file) return TP_NEXT_LATER;
+        entry_path(r, r->created, path);
+        job->status = folder ? tp_folder_make_folder(&r->folder, path, &job->error)
+                             : begin_file(r, file, path, &job->error);
+        r->failed = job->status != TP_OK;
+        if (r->failed || !folder) return TP_NEXT_JOB;
+        r->created++;
+    }
+    return TP_NEXT_NONE;
+}
+
+/* Every file ends in a job without bytes. */
+static tp_next next_in_folder(void *context, tp_job *job)
+{
+    restoration *r = context;
+    if (r->failed) return TP_NEXT_NONE;
+    if (!r->current) {
+        tp_next found = find_file(r, job);
+        if (found != TP_NEXT_JOB || r->failed) return found;
+    }
+    job->owner = r->current;
+    if (r->next < r->container.index.file_frame[r->current->number + 1]) {
+        next_frame(r, job);
+    } else {
+        job->raw_size = 0;
+        r->current = NULL;
+    }
+    return TP_NEXT_JOB;
+}
+
+static tp_status work_in_folder(void *context, tp_encoder *encoder, tp_decoder *decoder, tp_job *job)
+{
+    const restoration *r = context;
+    const open_file *file = job->owner;
+    (void)encoder;
+    tp_status status = decode(r, decoder, job);
+    if (status != TP_OK || all_zero(job->raw, job->raw_size)) return status;
+    return tp_write_at(file->fd, job->raw, job->raw_size, job->start, file->name, &job->error);
+}
+
+static tp_status finish_in_folder(void *context, tp_job *job, tp_error *error)
+{
+    restoration *r = context;
+    open_file *file = job->owner;
+    if (job->status != TP_OK) {
+        if (error) *error = job->error;
+        return job->status;
+    }
+    r->progress.done += job->raw_size;
+    if (job->raw_size > 0) return TP_OK;
+    int fd = file->fd;
+    file->fd = -1;
+    tp_status status = tp_folder_end_file(fd, r->container.index.file_mode[file->number], file->name, error);
+    __atomic_store_n(&file->used, false, __ATOMIC_RELEASE);
+    return status;
+}
+
+/* What a folder contains comes after it: backwards, no folder is closed to what is still to be done in it. */
+static tp_status set_modes(restoration *r, tp_error *error)
+{
+    const tp_index *index = &r->container.index;
+    char path[TP_MAX_PATH + 1];
+    tp_status status = TP_OK;
+    for (uint64_t i = index->files; i-- > 0 && status == TP_OK;) {
+        if (index->file_kind[i] != 1) continue;
+        entry_path(r, i, path);
+        status = tp_folder_set_mode(&r->folder, path, index->file_mode[i], error);
+        if (status == TP_OK) status = tp_progress_tick(&r->progress, false, error);
+    }
+    return status;
+}
+
+/* Takes back all that was made; whatever their modes are by now, the folders have to let us. */
+static void remove_entries(restoration *r)
+{
+    const tp_index *index = &r->container.index;
+    char path[TP_MAX_PATH + 1];
+    for (uint64_t i = 0; i < r->created; i++) {
+        if (index->file_kind[i] != 1) continue;
+        entry_path(r, i, path);
+        (void)tp_folder_set_mode(&r->folder, path, 0700, NULL);
+    }
+    for (uint64_t i = r->created; i-- > 0;) {
+        entry_path(r, i, path);
+        tp_folder_remove(&r->folder, path, index->file_kind[i] == 1);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- all of it */
+
+static tp_status run(restoration *r, tp_error *error)
+{
+    const tp_index *index = &r->container.index;
     r->progress.total = r->size;
     tp_pipeline pipeline = {
         .context = r,
-        .next = next_job,
-        .work = do_job,
-        .finish = finish_job,
+        .next = index->folder ? next_in_folder : next_in_file,
+        .work = index->folder ? work_in_folder : work_in_file,
+        .finish = index->folder ? finish_in_folder : finish_in_file,
         .decodes = true,
-        .threads = tp_pipeline_threads(r->options.threads, r->container.index.frames),
+        .threads = tp_pipeline_threads(r->options.threads, index->frames),
         .progress = &r->progress,
     };
-    return tp_pipeline_run(&pipeline, error);
+    tp_status status = tp_pipeline_run(&pipeline, error);
+    if (status == TP_OK && index->folder) status = set_modes(r, error);
+    if (status == TP_OK) status = tp_progress_tick(&r->progress, true, error);
+    return status;
+}
+
+static tp_status restore_file(restoration *r, const char *out_path, int out_fd, tp_error *error)
+{
+    tp_status status =
+        tp_output_open(&r->output, out_path, out_fd, r->options.force, &r->input.stat, &r->progress, error);
+    if (status == TP_OK && tp_output_is_file(&r->output))
+        status = tp_output_reserve(&r->output, r->size, error);
+    if (status == TP_OK) status = run(r, error);
+    if (status == TP_OK) status = tp_output_commit(&r->output, error);
+    return status;
+}
+
+static tp_status restore_folder(restoration *r, const char *out_path, int out_fd, tp_error *error)
+{
+    if (out_fd >= 0 || !out_path)
+        return tp_error_set(error, TP_INVALID_ARGUMENT,
+                            "%s: holds a folder, which only a path can receive; name the output, or choose a file",
+                            r->input.name);
+    tp_status status = tp_folder_open(&r->folder, out_path, r->options.force, error);
+    if (status == TP_OK) status = tp_folder_reserve(&r->folder, r->container.index.files, r->size, error);
+    if (status == TP_OK) status = run(r, error);
+    if (status == TP_OK) status = tp_folder_commit(&r->folder, error);
+    if (r->folder.temporary) remove_entries(r);
+    tp_folder_close(&r->folder);
+    return status;
 }
 
 static tp_status restore(restoration *r, const char *in_path, int in_fd, const char *out_path, int out_fd,
                          tp_error *error)
 {
-    tp_status status = tp_input_open(&r->input, in_path, in_fd, true, &r->progress, error);
-    if (status == TP_OK) status = tp_container_open(&r->container, &r->input.source, error);
+    tp_status status = tp_container_open_input(&r->container, &r->input, in_path, in_fd, &r->progress, error);
     if (status != TP_OK) return status;
-    if (r->container.index.folder)
-        return tp_error_set(error, TP_UNSUPPORTED,
-                            "%s: holds a folder; folders are not supported by this version", r->input.name);
-    r->size = r->container.index.file_size[0];
+    const tp_index *index = &r->container.index;
+    r->size = index->frame_start[index->frames];
     if (r->options.max_output > 0 && r->size > r->options.max_output)
         return tp_error_set(error, TP_LIMIT, "%s: would restore %llu bytes, more than the limit of %llu",
                             r->input.name, (unsigned long long)r->size,
                             (unsigned long long)r->options.max_output);
-    status =
-        tp_output_open(&r->output, out_path, out_fd, r->options.force, &r->input.stat, &r->progress, error);
-    if (status == TP_OK && tp_output_is_file(&r->output))
-        status = tp_output_reserve(&r->output, r->size, error);
-    if (status == TP_OK) status = restore_frames(r, error);
-    if (status == TP_OK) status = tp_progress_tick(&r->progress, true, error);
-    if (status == TP_OK) status = tp_output_commit(&r->output, error);
-    return status;
+    return index->folder ? restore_folder(r, out_path, out_fd, error) : restore_file(r, out_path, out_fd, error);
 }
 
 tp_status tp_decompress_file(const char *in_path, int in_fd, const char *out_path, int out_fd,
@@ -109,15 +287,18 @@ tp_status tp_decompress_file(const char *in_path, int in_fd, const char *out_pat
     tp_progress_init(&r->progress, &r->options);
     tp_output_count(&r->output);
     r->input.fd = -1;
+    for (size_t i = 0; i < OPEN_FILES; i++) r->files[i].fd = -1;
     tp_status status = restore(r, in_path, in_fd, out_path, out_fd, error);
     const tp_index *index = &r->container.index;
     if (report && status == TP_OK)
-        *report = (tp_report){.files = 1,
+        *report = (tp_report){.files = tp_index_regular_files(index),
                               .tensors = index->tensors,
                               .frames = index->frames,
                               .duplicate_frames = index->frames - index->stored_count,
                               .raw_bytes = r->size,
                               .stored_bytes = r->input.source.size};
+    for (size_t i = 0; i < OPEN_FILES; i++)
+        if (r->files[i].fd >= 0) close(r->files[i].fd);
     tp_output_close(&r->output);
     tp_container_close(&r->container);
     tp_input_close(&r->input);

@@ -8,9 +8,6 @@
 #include "codec/hash.h"
 #include "convert/text.h"
 
-#define MAX_PATH 4095
-#define MAX_COMPONENT 255
-
 /* ------------------------------------------------------------------------------------------ layout */
 
 bool tp_index_size(const tp_index *counts, uint64_t *size)
@@ -238,7 +235,7 @@ static tp_status check_frames(parser *p)
 static const char *path_fault(tp_text path, bool folder)
 {
     if (path.size == 0) return "is empty";
-    if (path.size > MAX_PATH) return "is longer than 4095 bytes";
+    if (path.size > TP_MAX_PATH) return "is longer than 4095 bytes";
     if (memchr(path.data, 0, path.size)) return "contains a zero byte";
     if (path.data[0] == '/') return "is absolute";
     for (size_t start = 0, end; start <= path.size; start = end + 1) {
@@ -249,7 +246,7 @@ static const char *path_fault(tp_text path, bool folder)
         if (end == start) return "has an empty component";
         if (end - start == 1 && component[0] == '.') return "has a component '.'";
         if (end - start == 2 && component[0] == '.' && component[1] == '.') return "has a component '..'";
-        if (end - start > MAX_COMPONENT) return "has a component of more than 255 bytes";
+        if (end - start > TP_MAX_COMPONENT) return "has a component of more than 255 bytes";
     }
     return NULL;
 }
@@ -312,6 +309,15 @@ static int compare_paths(const void *a, const void *b, void *context)
     return compare_text(tp_index_path(x, *(const uint32_t *)a), tp_index_path(x, *(const uint32_t *)b));
 }
 
+tp_status tp_index_sort(const tp_index *x, uint32_t **sorted, tp_error *error)
+{
+    *sorted = array(x->files, sizeof **sorted);
+    if (!*sorted) return tp_error_memory(error);
+    for (uint64_t i = 0; i < x->files; i++) (*sorted)[i] = (uint32_t)i;
+    qsort_r(*sorted, x->files, sizeof **sorted, compare_paths, (void *)(uintptr_t)x);
+    return TP_OK;
+}
+
 /* Position in the sorted numbers of the entry with this path; false if there is none. */
 static bool find_path(const tp_index *x, const uint32_t *sorted, tp_text path, uint32_t *file)
 {
@@ -337,11 +343,9 @@ static tp_status check_tree(parser *p)
 {
     tp_index *x = p->index;
     if (!x->folder) return TP_OK;
-    uint32_t *sorted = array(x->files, sizeof *sorted);
-    if (!sorted) return tp_error_memory(p->error);
-    for (uint64_t i = 0; i < x->files; i++) sorted[i] = (uint32_t)i;
-    qsort_r(sorted, x->files, sizeof *sorted, compare_paths, x);
-    tp_status status = TP_OK;
+    uint32_t *sorted;
+    tp_status status = tp_index_sort(x, &sorted, p->error);
+    if (status != TP_OK) return status;
     for (uint64_t i = 1; i < x->files && status == TP_OK; i++)
         if (compare_paths(&sorted[i - 1], &sorted[i], x) == 0)
             status = BAD(p, "%s: index: file %u: its path occurs twice", p->name,
@@ -437,6 +441,13 @@ uint64_t tp_index_tensor_file(const tp_index *x, uint64_t tensor)
             high = middle;
     }
     return low;
+}
+
+uint64_t tp_index_regular_files(const tp_index *x)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < x->files; i++) count += x->file_kind[i] == 0;
+    return count;
 }
 
 bool tp_index_is_duplicate(const tp_index *x, uint64_t frame)

@@ -10,6 +10,8 @@
 
 #define TP_INDEX_HEADER 64
 #define TP_INDEX_MAX_RAW ((uint64_t)1 << 30)
+#define TP_MAX_PATH 4095     /* bytes of a path */
+#define TP_MAX_COMPONENT 255 /* and of each of its parts */
 
 /* Column name, C type, elements per entry. In stored order. X(name, type, per, entries counted by) */
 #define TP_INDEX_COLUMNS(X)                                                                                \
@@ -96,6 +98,11 @@ static inline bool tp_same_hash(const uint64_t a[2], const uint64_t b[2])
     return a[0] == b[0] && a[1] == b[1];
 #endif
 }
+
+/* How many entries are files, not folders. */
+uint64_t tp_index_regular_files(const tp_index *index);
+/* The numbers of all files in the byte order of their paths, from malloc. TP_NO_MEMORY. */
+tp_status tp_index_sort(const tp_index *index, uint32_t **sorted, tp_error *error);
 
 tp_text tp_index_path(const tp_index *index, uint64_t file);
 tp_text tp_index_name(const tp_index *index, uint64_t tensor);

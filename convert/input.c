@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,7 +36,9 @@ static int open_spool(const char **folder)
 {
     *folder = secure_getenv("TMPDIR");
     if (!*folder || !**folder) *folder = "/tmp";
-    int fd = open(*folder, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+    int fd;
+    do fd = open(*folder, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+    while (fd < 0 && errno == EINTR);
     if (fd >= 0) return fd;
     char *path = malloc(strlen(*folder) + 32);
     if (!path) return -1;
@@ -104,19 +107,24 @@ static tp_status spool(tp_input *input, tp_progress *progress, tp_error *error)
     return TP_OK;
 }
 
-tp_status tp_input_open(tp_input *input, const char *path, int fd, bool from_position,
-                        tp_progress *progress, tp_error *error)
+static void prepare(tp_input *input, int fd)
 {
     memset(input, 0, sizeof *input);
     input->fd = fd;
+    input->source.read = input_read;
+    input->source.context = input;
+    input->source.name = input->name;
+}
+
+tp_status tp_input_open(tp_input *input, const char *path, int fd, bool from_position,
+                        tp_progress *progress, tp_error *error)
+{
+    prepare(input, fd);
     if (!path && fd < 0) {
         input->fd = -1;
         return tp_error_set(error, TP_INVALID_ARGUMENT, "no input is given");
     }
     tp_text_path(path ? path : "stdin", input->name);
-    input->source.read = input_read;
-    input->source.context = input;
-    input->source.name = input->name;
     if (fd < 0) {
         input->owned = true;
         do input->fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -127,8 +135,7 @@ tp_status tp_input_open(tp_input *input, const char *path, int fd, bool from_pos
     if (fstat(input->fd, &input->stat) != 0) {
         status = tp_error_system(error, errno, "%s: cannot read its properties", input->name);
     } else if (S_ISDIR(input->stat.st_mode)) {
-        status = tp_error_set(error, TP_UNSUPPORTED, "%s: folders are not supported by this version",
-                              input->name);
+        status = tp_error_set(error, TP_UNSUPPORTED, "%s: is a folder, not a file", input->name);
     } else if (!S_ISREG(input->stat.st_mode)) {
         status = spool(input, progress, error);
     } else {
@@ -138,6 +145,22 @@ tp_status tp_input_open(tp_input *input, const char *path, int fd, bool from_pos
         if (input->base > input->source.size) input->base = input->source.size;
         input->source.size -= input->base;
     }
+    if (status != TP_OK) tp_input_close(input);
+    return status;
+}
+
+tp_status tp_input_take(tp_input *input, int fd, const char *shown, tp_error *error)
+{
+    tp_status status = TP_OK;
+    prepare(input, fd);
+    input->owned = true;
+    snprintf(input->name, sizeof input->name, "%s", shown);
+    if (fstat(fd, &input->stat) != 0)
+        status = tp_error_system(error, errno, "%s: cannot read its properties", input->name);
+    else if (!S_ISREG(input->stat.st_mode))
+        status = tp_error_set(error, TP_IO, "%s: is not a regular file", input->name);
+    else
+        input->source.size = (uint64_t)input->stat.st_size;
     if (status != TP_OK) tp_input_close(input);
     return status;
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -36,15 +35,15 @@ static bool names_descriptor(int folder, const char *name)
 static tp_status check_final(const tp_output *output, tp_error *error)
 {
     struct stat s, link;
-    if (fstatat(output->folder, output->final, &link, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (fstatat(output->place.folder, output->place.final, &link, AT_SYMLINK_NOFOLLOW) != 0) {
         if (errno == ENOENT) return TP_OK;
         return tp_error_system(error, errno, "%s: cannot create", output->name);
     }
-    bool there = fstatat(output->folder, output->final, &s, 0) == 0; /* false: a link that leads nowhere */
+    bool there = fstatat(output->place.folder, output->place.final, &s, 0) == 0; /* false: a link that leads nowhere */
     if (there && same_file(output, &s)) return is_input(output, error);
     if (there && S_ISDIR(s.st_mode))
         return tp_error_set(error, TP_INVALID_ARGUMENT, "%s: is a folder; name a file in it", output->name);
-    if ((there && !S_ISREG(s.st_mode)) || names_descriptor(output->folder, output->final))
+    if ((there && !S_ISREG(s.st_mode)) || names_descriptor(output->place.folder, output->place.final))
         return tp_error_set(error, TP_INVALID_ARGUMENT,
                             "%s: is not an ordinary file; write to stdout for that", output->name);
     if (!output->force)
@@ -53,34 +52,16 @@ static tp_status check_final(const tp_output *output, tp_error *error)
     return TP_OK;
 }
 
-/* A name that no other process will choose; the shown part is cut so that it stays a valid file name. */
-static tp_status temporary_name(tp_output *output, tp_error *error)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-    unsigned char random[6];
-    char end[7];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return tp_error_system(error, errno, "%s: no random name", output->name);
-    for (size_t i = 0; i < 6; i++) end[i] = letters[random[i] % (sizeof letters - 1)];
-    end[6] = 0;
-    size_t size = strlen(output->final) + sizeof "..tpress-XXXXXX";
-    char *name = malloc(size);
-    if (!name) return tp_error_memory(error);
-    snprintf(name, size, ".%.*s.tpress-%s", NAME_MAX - 15, output->final, end);
-    free(output->temporary);
-    output->temporary = name;
-    return TP_OK;
-}
-
 static tp_status create_named(tp_output *output, tp_error *error)
 {
     for (int tries = 0; tries < TEMPORARY_TRIES; tries++) {
-        tp_status status = temporary_name(output, error);
+        free(output->temporary);
+        tp_status status = tp_place_temporary(&output->place, &output->temporary, error);
         if (status != TP_OK) return status;
-        output->fd = openat(output->folder, output->temporary,
+        output->fd = openat(output->place.folder, output->temporary,
                             O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (output->fd >= 0) return TP_OK;
-        if (errno != EEXIST) break;
+        if (errno != EEXIST && errno != EINTR) break;
     }
     int saved = errno;
     free(output->temporary);
@@ -97,7 +78,8 @@ static void descriptor_path(int fd, char path[32])
 static tp_status create(tp_output *output, tp_error *error)
 {
     char path[32];
-    output->fd = openat(output->folder, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+    do output->fd = openat(output->place.folder, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+    while (output->fd < 0 && errno == EINTR);
     if (output->fd >= 0) {
         descriptor_path(output->fd, path);
         if (access(path, F_OK) == 0) return TP_OK;
@@ -108,26 +90,8 @@ static tp_status create(tp_output *output, tp_error *error)
 
 static tp_status open_file(tp_output *output, const char *path, tp_error *error)
 {
-    const char *base = tp_text_base(path);
-    if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
-        return tp_error_set(error, TP_INVALID_ARGUMENT,
-                            *path ? "%s: is a folder; name a file in it" : "%s: the output's name is empty",
-                            output->name);
-    output->final = strdup(base);
-    char *folder = base > path ? strndup(path, (size_t)(base - path)) : strdup(".");
-    if (!output->final || !folder) {
-        free(folder);
-        return tp_error_memory(error);
-    }
-    output->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* A folder that may be written but not listed can be used, but not synced. */
-    if (output->folder < 0 && errno == EACCES)
-        output->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int saved = errno;
-    free(folder);
-    if (output->folder < 0)
-        return tp_error_system(error, saved, "%s: cannot open its folder", output->name);
-    tp_status status = check_final(output, error);
+    tp_status status = tp_place_open(&output->place, path, output->name, error);
+    if (status == TP_OK) status = check_final(output, error);
     if (status == TP_OK) status = create(output, error);
     return status;
 }
@@ -161,7 +125,14 @@ tp_status tp_output_open(tp_output *output, const char *path, int fd, bool force
 void tp_output_count(tp_output *output)
 {
     memset(output, 0, sizeof *output);
-    output->fd = output->folder = -1;
+    output->fd = output->place.folder = -1;
+}
+
+bool tp_output_stat(const tp_output *output, struct stat *properties)
+{
+    if (tp_output_is_file(output))
+        return fstatat(output->place.folder, output->place.final, properties, 0) == 0;
+    return output->fd >= 0 && fstat(output->fd, properties) == 0;
 }
 
 static tp_status write_error(const tp_output *output, int errnum, tp_error *error)
@@ -201,7 +172,7 @@ tp_status tp_output_write(tp_output *output, const void *data, size_t size, tp_e
 
 bool tp_output_is_file(const tp_output *output)
 {
-    return output->folder >= 0;
+    return output->place.folder >= 0;
 }
 
 tp_status tp_output_reserve(tp_output *output, uint64_t size, tp_error *error)
@@ -212,7 +183,10 @@ tp_status tp_output_reserve(tp_output *output, uint64_t size, tp_error *error)
                             output->name, (unsigned long long)size,
                             (unsigned long long)v.f_bavail * v.f_frsize);
     if (size > INT64_MAX) return write_error(output, EFBIG, error);
-    if (ftruncate(output->fd, (off_t)size) != 0) return write_error(output, errno, error);
+    int result;
+    do result = ftruncate(output->fd, (off_t)size);
+    while (result != 0 && errno == EINTR);
+    if (result != 0) return write_error(output, errno, error);
     output->size = size;
     return TP_OK;
 }
@@ -220,11 +194,16 @@ tp_status tp_output_reserve(tp_output *output, uint64_t size, tp_error *error)
 tp_status tp_output_write_at(const tp_output *output, const void *data, size_t size, uint64_t offset,
                              tp_error *error)
 {
+    return tp_write_at(output->fd, data, size, offset, output->name, error);
+}
+
+tp_status tp_write_at(int fd, const void *data, size_t size, uint64_t offset, const char *name, tp_error *error)
+{
     const uint8_t *from = data;
     while (size > 0) {
-        ssize_t n = pwrite(output->fd, from, size, (off_t)offset);
+        ssize_t n = pwrite(fd, from, size, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return write_error(output, errno, error);
+        if (n < 0) return tp_error_system(error, errno, "%s: cannot write", name);
         from += n;
         offset += (uint64_t)n;
         size -= (size_t)n;
@@ -237,29 +216,19 @@ static bool link_unnamed(const tp_output *output, const char *to)
 {
     char path[32];
     descriptor_path(output->fd, path);
-    return linkat(AT_FDCWD, path, output->folder, to, AT_SYMLINK_FOLLOW) == 0;
-}
-
-/* From the temporary name to the final one without replacing anything; errno on failure. */
-static bool rename_new(const tp_output *output)
-{
-    if (renameat2(output->folder, output->temporary, output->folder, output->final, RENAME_NOREPLACE) == 0)
-        return true;
-    if (errno != EINVAL && errno != ENOSYS) return false;
-    if (linkat(output->folder, output->temporary, output->folder, output->final, 0) != 0) return false;
-    unlinkat(output->folder, output->temporary, 0);
-    return true;
+    return linkat(AT_FDCWD, path, output->place.folder, to, AT_SYMLINK_FOLLOW) == 0;
 }
 
 static tp_status publish(tp_output *output, tp_error *error)
 {
     bool done;
     if (!output->force) {
-        done = output->temporary ? rename_new(output) : link_unnamed(output, output->final);
+        done = output->temporary ? tp_place_rename(&output->place, output->temporary, false)
+                                 : link_unnamed(output, output->place.final);
     } else {
         tp_status status = check_final(output, error); /* what stands there may have changed meanwhile */
         for (int tries = 0; status == TP_OK && !output->temporary && tries < TEMPORARY_TRIES; tries++) {
-            status = temporary_name(output, error);
+            status = tp_place_temporary(&output->place, &output->temporary, error);
             if (status != TP_OK || link_unnamed(output, output->temporary)) break;
             int saved = errno;
             free(output->temporary);
@@ -269,7 +238,7 @@ static tp_status publish(tp_output *output, tp_error *error)
         if (status != TP_OK) return status;
         errno = EEXIST;
         done = output->temporary &&
-               renameat(output->folder, output->temporary, output->folder, output->final) == 0;
+               renameat(output->place.folder, output->temporary, output->place.folder, output->place.final) == 0;
     }
     if (!done && errno == EEXIST)
         return tp_error_set(error, TP_EXISTS, "%s: exists already; choose another name or force it",
@@ -283,23 +252,18 @@ static tp_status publish(tp_output *output, tp_error *error)
 tp_status tp_output_commit(tp_output *output, tp_error *error)
 {
     if (!tp_output_is_file(output)) return TP_OK;
-    if (fsync(output->fd) != 0) return write_error(output, errno, error);
+    if (!tp_sync(output->fd)) return write_error(output, errno, error);
     tp_status status = tp_progress_tick(output->progress, true, error);
     if (status == TP_OK) status = publish(output, error);
-    if (status != TP_OK) return status;
-    if (fsync(output->folder) != 0 && errno != EINVAL && errno != EBADF && errno != EROFS)
-        return tp_error_system(error, errno, "%s: is complete, but its folder cannot be synced",
-                               output->name);
-    return TP_OK;
+    return status == TP_OK ? tp_place_sync(&output->place, error) : status;
 }
 
 void tp_output_close(tp_output *output)
 {
-    if (output->temporary) unlinkat(output->folder, output->temporary, 0);
+    if (output->temporary) unlinkat(output->place.folder, output->temporary, 0);
     if (output->owned && output->fd >= 0) close(output->fd);
-    if (output->folder >= 0) close(output->folder);
     free(output->temporary);
-    free(output->final);
-    output->temporary = output->final = NULL;
-    output->fd = output->folder = -1;
+    output->temporary = NULL;
+    output->fd = -1;
+    tp_place_close(&output->place);
 }

@@ -8,16 +8,15 @@
 
 #include <sys/stat.h>
 
+#include "convert/place.h"
 #include "convert/progress.h"
-#include "convert/text.h"
 
 typedef struct tp_output {
-    int fd;     /* -1: only counts */
-    int folder; /* of the file; -1 for a descriptor */
+    int fd;         /* -1: only counts */
+    tp_place place; /* of the file; empty for a descriptor */
     bool owned, force;
     bool waits;      /* a pipe or the like: writing may block */
-    char *final;     /* name in folder */
-    char *temporary; /* the same of the file until it is whole; NULL while it has no name */
+    char *temporary; /* name in the place's folder until the file is whole; NULL while it has none */
     uint64_t size;   /* written in order so far */
     dev_t input_dev;
     ino_t input_ino;
@@ -34,6 +33,8 @@ tp_status tp_output_open(tp_output *output, const char *path, int fd, bool force
                          tp_progress *progress, tp_error *error);
 /* An output that only counts. */
 void tp_output_count(tp_output *output);
+/* What stands at the output's name now, or is written to as a descriptor; false: nothing. */
+bool tp_output_stat(const tp_output *output, struct stat *properties);
 
 /* Appends. */
 tp_status tp_output_write(tp_output *output, const void *data, size_t size, tp_error *error);
@@ -44,6 +45,8 @@ bool tp_output_is_file(const tp_output *output);
 tp_status tp_output_reserve(tp_output *output, uint64_t size, tp_error *error);
 tp_status tp_output_write_at(const tp_output *output, const void *data, size_t size, uint64_t offset,
                              tp_error *error);
+/* The same for any descriptor of a file; `name` in messages. */
+tp_status tp_write_at(int fd, const void *data, size_t size, uint64_t offset, const char *name, tp_error *error);
 
 /* Syncs the file and its folder and gives it its name. TP_EXISTS if somebody was faster. */
 tp_status tp_output_commit(tp_output *output, tp_error *error);

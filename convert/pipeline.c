@@ -28,6 +28,7 @@ typedef struct run {
     pthread_mutex_t lock;
     pthread_cond_t work, done; /* there may be work; the next job to finish may be done */
     uint64_t taken, finished;  /* jobs handed out, jobs finished: slot i % slot_count holds job i */
+    bool asking; /* a thread is in pipeline->next, so no other may be */
     bool exhausted, stop;
     tp_status worker_status; /* of a thread without workspace */
 } run;
@@ -48,27 +49,51 @@ unsigned tp_pipeline_threads(unsigned wanted, uint64_t jobs)
     return threads ? threads : 1;
 }
 
+/* Lets `next` describe a job in the free slot s. Called and left with the lock held. */
+static tp_next ask(run *r, slot *s)
+{
+    const tp_pipeline *p = r->pipeline;
+    s->done = false;
+    s->job.status = TP_OK;
+    s->job.error.message[0] = 0;
+    r->asking = true;
+    pthread_mutex_unlock(&r->lock);
+    tp_next next = p->next(p->context, &s->job);
+    pthread_mutex_lock(&r->lock);
+    r->asking = false;
+    return next;
+}
+
 static void do_jobs(run *r, tp_encoder *encoder, tp_decoder *decoder)
 {
     const tp_pipeline *p = r->pipeline;
     while (!r->stop && !r->exhausted) {
-        if (r->taken - r->finished == r->slot_count) {
+        if (r->asking || r->taken - r->finished == r->slot_count) {
             pthread_cond_wait(&r->work, &r->lock);
             continue;
         }
         slot *s = &r->slots[r->taken % r->slot_count];
-        s->done = false;
-        if (!p->next(p->context, &s->job)) {
+        uint64_t finished = r->finished;
+        tp_next next = ask(r, s);
+        if (next == TP_NEXT_LATER) {
+            /* Nothing to wait for if a job was finished since. */
+            if (!r->stop && r->finished == finished) pthread_cond_wait(&r->work, &r->lock);
+            continue;
+        }
+        if (next == TP_NEXT_NONE) {
             r->exhausted = true;
             pthread_cond_broadcast(&r->work);
             pthread_cond_signal(&r->done);
             break;
         }
         uint64_t number = r->taken++;
-        pthread_mutex_unlock(&r->lock);
-        s->job.error.message[0] = 0;
-        s->job.status = p->work(p->context, encoder, decoder, &s->job);
-        pthread_mutex_lock(&r->lock);
+        if (s->job.status != TP_OK) r->exhausted = true;
+        pthread_cond_signal(&r->work); /* another thread may ask now */
+        if (s->job.status == TP_OK && s->job.raw_size > 0) {
+            pthread_mutex_unlock(&r->lock);
+            s->job.status = p->work(p->context, encoder, decoder, &s->job);
+            pthread_mutex_lock(&r->lock);
+        }
         s->done = true;
         if (number == r->finished) pthread_cond_signal(&r->done);
     }

@@ -16,9 +16,10 @@ typedef struct tp_job {
     uint8_t *stored; /* TP_STORED_BUFFER bytes */
     uint8_t *other;  /* TP_FRAME_MAX_RAW bytes, where the pipeline has them */
     /* What the job is, set by `next`. */
+    void *owner; /* what the caller keeps for the job's file */
     uint64_t number;
     uint64_t start;
-    uint32_t file, raw_size;
+    uint32_t file, raw_size; /* 0: there is nothing to work on, only `finish` is called */
     tp_class cls;
     /* What came out, set by `work`. */
     tp_frame_info info;
@@ -28,10 +29,16 @@ typedef struct tp_job {
     tp_error error;
 } tp_job;
 
+/* TP_NEXT_LATER: there will be a job once another one has been finished. */
+typedef enum tp_next { TP_NEXT_NONE, TP_NEXT_JOB, TP_NEXT_LATER } tp_next;
+
 typedef struct tp_pipeline {
     void *context;
-    /* Describes the next job, false: there are no more. One call at a time, in any thread. */
-    bool (*next)(void *context, tp_job *job);
+    /*
+     * Describes the next job. One call at a time, in any thread, while others work and finish jobs. What goes
+     * wrong here goes into job->status and job->error: such a job is not worked on, and is the last.
+     */
+    tp_next (*next)(void *context, tp_job *job);
     /* Does a job, in a thread of the pool; its status becomes job->status. */
     tp_status (*work)(void *context, tp_encoder *encoder, tp_decoder *decoder, tp_job *job);
     /* Takes a job that has been done, in the calling thread, in order. An error ends the run. */

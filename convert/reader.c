@@ -7,7 +7,8 @@
 #include "codec/bytes.h"
 #include "codec/hash.h"
 #include "convert/container.h"
-#include "convert/input.h"
+#include "convert/open.h"
+#include "convert/reader.h"
 
 /*
  * What decoding a frame takes, and the last frame that was decoded so: small reads that follow each other
@@ -68,38 +69,59 @@ static tp_status open_reader(tp_reader *r, const char *name, int fd, tp_error *e
     return tp_layout_parse(source, &r->layout, error);
 }
 
-static tp_status create_reader(tp_reader **reader, const char *name, int fd, tp_error *error)
+static tp_reader *create_reader(void)
 {
-    *reader = NULL;
     tp_reader *r = calloc(1, sizeof *r);
     shared *s = calloc(1, sizeof *s);
     if (!r || !s) {
         free(r);
         free(s);
-        return tp_error_memory(error);
+        return NULL;
     }
     pthread_mutex_init(&s->lock, NULL);
     r->shared = s;
     r->input.fd = -1;
+    return r;
+}
+
+static tp_status open_named(tp_reader **reader, const char *name, int fd, tp_error *error)
+{
+    *reader = NULL;
+    tp_reader *r = create_reader();
+    if (!r) return tp_error_memory(error);
     tp_status status = open_reader(r, name, fd, error);
-    if (status != TP_OK) {
+    if (status != TP_OK)
         tp_close(r);
-        return status;
-    }
-    *reader = r;
-    return TP_OK;
+    else
+        *reader = r;
+    return status;
 }
 
 tp_status tp_open(const char *path, tp_reader **reader, tp_error *error)
 {
-    return create_reader(reader, path, -1, error);
+    return open_named(reader, path, -1, error);
+}
+
+tp_status tp_open_in_tree(const tp_tree *tree, size_t entry, tp_reader **reader, tp_error *error)
+{
+    *reader = NULL;
+    tp_reader *r = create_reader();
+    if (!r) return tp_error_memory(error);
+    tp_status status = tp_tree_open_file(tree, entry, &r->input, error);
+    if (status == TP_OK && !(r->path = strdup(tp_tree_path(tree, entry)))) status = tp_error_memory(error);
+    if (status == TP_OK) status = tp_layout_parse(&r->input.source, &r->layout, error);
+    if (status != TP_OK)
+        tp_close(r);
+    else
+        *reader = r;
+    return status;
 }
 
 tp_status tp_open_fd(int fd, const char *name, tp_reader **reader, tp_error *error)
 {
     *reader = NULL;
     if (fd < 0) return tp_error_set(error, TP_INVALID_ARGUMENT, "not an open descriptor");
-    return create_reader(reader, name, fd, error);
+    return open_named(reader, name, fd, error);
 }
 
 static void free_workspace(workspace *w)
@@ -460,6 +482,19 @@ tp_status tp_pread(tp_reader *r, size_t file, void *dst, size_t size, uint64_t o
     return status;
 }
 
+static tp_status source_read(void *context, void *dst, size_t size, uint64_t offset, tp_error *error)
+{
+    const tp_reader_file_source *of = context;
+    return tp_pread(of->reader, of->file, dst, size, offset, error);
+}
+
+tp_source tp_source_reader(tp_reader_file_source *of, const char *name)
+{
+    tp_file_info info;
+    (void)tp_reader_file(of->reader, of->file, &info);
+    return (tp_source){.read = source_read, .context = of, .size = info.size, .name = name};
+}
+
 static tp_status describe(const tp_reader *r, size_t tensor, tp_tensor_info *info, tp_error *error)
 {
     if (tp_reader_tensor(r, tensor, info) == TP_OK) return TP_OK;
@@ -530,4 +565,31 @@ tp_status tp_read_rows(tp_reader *r, size_t tensor, uint64_t first, uint64_t las
         return tensor_error(r, &info, TP_BUFFER_TOO_SMALL, "larger than the buffer", error);
     *size = (size_t)wanted;
     return dst ? read_range(r, &info, row * first, wanted, dst, capacity, error) : TP_OK;
+}
+
+/* ----------------------------------------------------------------------------------- for the device level */
+
+const char *tp_reader_name(const tp_reader *r)
+{
+    return r->input.source.name;
+}
+
+uint64_t tp_reader_frame_at(const tp_reader *r, size_t file, uint64_t offset, uint64_t *start)
+{
+    const tp_index *x = &r->container.index;
+    uint64_t frame = tp_index_frame_at(x, file, offset);
+    *start = tp_index_frame_position(x, file, frame);
+    return frame;
+}
+
+tp_status tp_reader_read_frame(const tp_reader *r, uint64_t frame, uint8_t *stored, tp_frame_view *view,
+                               tp_error *error)
+{
+    return tp_container_read_frame(&r->container, frame, stored, view, error);
+}
+
+tp_status tp_reader_frame_error(const tp_reader *r, uint64_t frame, tp_status status, const tp_error *cause,
+                                tp_error *error)
+{
+    return tp_container_frame_error(&r->container, frame, status, cause, error);
 }

@@ -88,6 +88,22 @@ char *tp_text_path(const char *path, char dst[TP_SHOWN_PATH])
     return dst;
 }
 
+char *tp_text_join(const char *folder, const char *path, char dst[TP_SHOWN_PATH])
+{
+    char joined[2 * TP_SHOWN_PATH]; /* only the end of a longer path would be shown */
+    size_t size = strlen(folder), path_size = strlen(path);
+    bool slash = path_size > 0 && size > 0 && folder[size - 1] != '/';
+    if (size + slash + path_size < sizeof joined) {
+        snprintf(joined, sizeof joined, "%s%s%s", folder, slash ? "/" : "", path);
+        return tp_text_path(joined, dst);
+    }
+    /* As much of the folder's end as there is room for. */
+    size_t room = path_size + slash < sizeof joined ? sizeof joined - 1 - path_size - slash : 0;
+    if (room == 0) return tp_text_path(path, dst);
+    snprintf(joined, sizeof joined, "%s%s%s", folder + (size - room), slash ? "/" : "", path);
+    return tp_text_path(joined, dst);
+}
+
 const char *tp_text_base(const char *path)
 {
     const char *slash = strrchr(path, '/');

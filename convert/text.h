@@ -15,6 +15,9 @@ char *tp_text_escape(const char *data, size_t size, char *dst, size_t capacity);
 #define TP_SHOWN_PATH 512
 char *tp_text_path(const char *path, char dst[TP_SHOWN_PATH]);
 
+/* The same of `path` in `folder`; an empty path is the folder itself. */
+char *tp_text_join(const char *folder, const char *path, char dst[TP_SHOWN_PATH]);
+
 /* The part after the last slash; never NULL. */
 const char *tp_text_base(const char *path);
 

@@ -6,11 +6,19 @@
 #include <string.h>
 
 #include "convert/container.h"
-#include "convert/input.h"
 #include "convert/pipeline.h"
+#include "convert/tree.h"
 
 #define MAX_REASONS 1000 /* faults beyond this many are reported without details, to bound the memory */
 #define SHOWN_NAME 512
+#define OPEN_FILES 16 /* as in compress.c */
+#define NOWHERE UINT32_MAX
+
+/* A file to compare with, open from its first job to its last. */
+typedef struct open_file {
+    bool used; /* set by next_job, cleared by finish_job */
+    tp_input input;
+} open_file;
 
 typedef struct fault { /* a frame that is damaged or differs */
     uint64_t frame;
@@ -22,10 +30,17 @@ typedef struct fault { /* a frame that is damaged or differs */
 typedef struct verification {
     tp_options options;
     tp_progress progress;
-    tp_input input, against;
-    bool compares;
+    tp_input input;
     tp_container container;
     uint64_t next, file; /* frame of the next job, and its file */
+    /* What it is compared with. */
+    bool compares;
+    char other[TP_SHOWN_PATH]; /* its name for messages */
+    tp_tree tree;              /* of a folder */
+    uint32_t *entries;         /* each file's entry in the tree, or NOWHERE; NULL: it is no folder */
+    open_file files[OPEN_FILES];
+    open_file *current; /* of the file that jobs are being made of; NULL: none */
+    bool failed;
     fault *faults;       /* ascending by frame */
     size_t fault_count, fault_capacity, reason_count;
     uint64_t lines, tensors_named;
@@ -106,17 +121,52 @@ static const char *fault_reason(const fault *f)
 
 /* ---------------------------------------------------------------------------------------------- jobs */
 
-static bool next_job(void *context, tp_job *job)
+/* The file that `file` is compared with is opened. TP_NEXT_LATER: too many are open. */
+static tp_next open_other(verification *v, uint64_t file, tp_job *job)
+{
+    for (size_t i = 0; i < OPEN_FILES; i++) {
+        open_file *other = &v->files[i];
+        if (__atomic_load_n(&other->used, __ATOMIC_ACQUIRE)) continue;
+        __atomic_store_n(&other->used, true, __ATOMIC_RELAXED);
+        job->status = tp_tree_open_file(&v->tree, v->entries[file], &other->input, &job->error);
+        v->failed = job->status != TP_OK;
+        v->current = other;
+        return TP_NEXT_JOB;
+    }
+    return TP_NEXT_LATER;
+}
+
+static void describe(const verification *v, tp_job *job)
+{
+    const tp_index *index = &v->container.index;
+    job->number = v->next;
+    job->file = (uint32_t)v->file;
+    job->start = tp_index_frame_position(index, v->file, v->next);
+    job->raw_size = index->frame_raw_size[v->next];
+    job->owner = v->current;
+}
+
+/* A file that is compared with one of a folder ends in a job without bytes. */
+static tp_next next_job(void *context, tp_job *job)
 {
     verification *v = context;
     const tp_index *index = &v->container.index;
-    if (v->next == index->frames) return false;
+    if (v->failed) return TP_NEXT_NONE;
+    if (v->entries && v->current && v->next == index->file_frame[v->file + 1]) {
+        job->owner = v->current;
+        job->raw_size = 0;
+        v->current = NULL;
+        return TP_NEXT_JOB;
+    }
+    if (v->next == index->frames) return TP_NEXT_NONE;
     while (v->next >= index->file_frame[v->file + 1]) v->file++;
-    job->number = v->next++;
-    job->file = (uint32_t)v->file;
-    job->start = tp_index_frame_position(index, v->file, job->number);
-    job->raw_size = index->frame_raw_size[job->number];
-    return true;
+    if (v->entries && !v->current && v->entries[v->file] != NOWHERE) {
+        tp_next opened = open_other(v, v->file, job);
+        if (opened != TP_NEXT_JOB || v->failed) return opened;
+    }
+    describe(v, job);
+    v->next++;
+    return TP_NEXT_JOB;
 }
 
 /* A frame stored earlier has been checked there, unless its bytes are wanted again. */
@@ -127,9 +177,8 @@ static bool skips(const verification *v, uint64_t frame)
 }
 
 /* Compares the decoded frame with the original, as far as that goes: its size is looked at elsewhere. */
-static tp_status compare(const verification *v, tp_job *job)
+static tp_status compare(const tp_source *source, tp_job *job)
 {
-    const tp_source *source = &v->against.source;
     uint64_t left = source->size > job->start ? source->size - job->start : 0;
     size_t size = left < job->raw_size ? (size_t)left : job->raw_size;
     if (size == 0) return TP_OK;
@@ -144,11 +193,21 @@ static tp_status compare(const verification *v, tp_job *job)
 static tp_status do_job(void *context, tp_encoder *encoder, tp_decoder *decoder, tp_job *job)
 {
     const verification *v = context;
+    const open_file *other = job->owner;
     (void)encoder;
     if (skips(v, job->number)) return TP_OK;
     tp_status status =
         tp_container_decode_frame(&v->container, job->number, decoder, job->stored, job->raw, &job->error);
-    return status == TP_OK && v->compares ? compare(v, job) : status;
+    return status == TP_OK && other ? compare(&other->input.source, job) : status;
+}
+
+/* The last job of a file in a folder. */
+static tp_status close_other(open_file *other, tp_error *error)
+{
+    tp_status status = tp_input_unchanged(&other->input, error);
+    tp_input_close(&other->input);
+    __atomic_store_n(&other->used, false, __ATOMIC_RELEASE);
+    return status;
 }
 
 static bool is_about_data(tp_status status)
@@ -183,6 +242,7 @@ static tp_status finish_job(void *context, tp_job *job, tp_error *error)
         if (error) *error = job->error;
         return job->status;
     }
+    if (job->raw_size == 0) return close_other(job->owner, error);
     if (job->status != TP_OK) {
         /* The line names the container itself. */
         size_t prefix = strlen(v->input.name);
@@ -241,6 +301,10 @@ static tp_status check_frames(verification *v, tp_error *error)
 static void report_tensors(verification *v, uint64_t file, int64_t *marks)
 {
     const tp_index *index = &v->container.index;
+    char path[SHOWN_NAME], place[SHOWN_NAME + 16] = "";
+    tp_text text = tp_index_path(index, file);
+    if (index->folder)
+        snprintf(place, sizeof place, "file '%s': ", tp_text_escape(text.data, text.size, path, sizeof path));
     for (uint64_t t = index->file_tensor[file]; t < index->file_tensor[file + 1]; t++) {
         uint64_t start = index->tensor_offset[t], size = index->file_size[file],
                  length = index->tensor_nbytes[t];
@@ -254,8 +318,8 @@ static void report_tensors(verification *v, uint64_t file, int64_t *marks)
         marks[first]++;
         marks[end]--;
         v->tensors_named++;
-        say(v, "%s: tensor '%s': %s", v->input.name,
-            tp_text_escape(name.data, name.size, shown, sizeof shown), fault_reason(&v->faults[first]));
+        tp_text_escape(name.data, name.size, shown, sizeof shown);
+        say(v, "%s: %stensor '%s': %s", v->input.name, place, shown, fault_reason(&v->faults[first]));
     }
 }
 
@@ -283,16 +347,130 @@ static tp_status report_faults(verification *v, tp_error *error)
     return TP_OK;
 }
 
-static void compare_sizes(verification *v)
+/* ---------------------------------------------------------------------------------------- comparing */
+
+static void compare_sizes(verification *v, uint64_t file, uint64_t other, const char *name)
 {
-    uint64_t size = v->container.index.file_size[0], other = v->against.source.size;
+    uint64_t size = v->container.index.file_size[file];
     char reason[TP_SHOWN_PATH + 128];
     if (size == other) return;
     v->differs = true;
-    snprintf(reason, sizeof reason, "has %llu bytes, %s has %llu", (unsigned long long)size,
-             v->against.name, (unsigned long long)other);
-    say_file(v, 0, reason);
+    snprintf(reason, sizeof reason, "has %llu bytes, %s has %llu", (unsigned long long)size, name,
+             (unsigned long long)other);
+    say_file(v, file, reason);
 }
+
+/* Kind, permission bits and size of an entry that both have. */
+static void compare_properties(verification *v, uint64_t file, uint32_t entry)
+{
+    const tp_index *index = &v->container.index;
+    const tp_tree_entry *e = &v->tree.entries[entry];
+    char shown[TP_SHOWN_PATH], reason[TP_SHOWN_PATH + 128];
+    bool folder = index->file_kind[file] == 1;
+    tp_text_join(v->tree.name, tp_tree_path(&v->tree, entry), shown);
+    if (folder != e->folder) {
+        snprintf(reason, sizeof reason, "is a %s, but %s is a %s", folder ? "folder" : "file", shown,
+                 folder ? "file" : "folder");
+        v->differs = true;
+        say_file(v, file, reason);
+        return;
+    }
+    if (index->file_mode[file] != e->mode) {
+        snprintf(reason, sizeof reason, "has the permissions %03o, %s has %03o", index->file_mode[file], shown,
+                 e->mode);
+        v->differs = true;
+        say_file(v, file, reason);
+    }
+    if (!folder) compare_sizes(v, file, e->size, shown);
+}
+
+/* Only one of the two has it: `file` of the container, or an entry of the folder. */
+static void say_missing(verification *v, const uint32_t *file, uint32_t entry)
+{
+    char shown[TP_SHOWN_PATH], reason[TP_SHOWN_PATH + 128];
+    v->differs = true;
+    if (file) {
+        snprintf(reason, sizeof reason, "is not in %s", v->other);
+        say_file(v, *file, reason);
+    } else {
+        say(v, "%s: is not in %s", tp_text_join(v->tree.name, tp_tree_path(&v->tree, entry), shown),
+            v->input.name);
+    }
+}
+
+static int compare_path(const verification *v, uint32_t file, uint32_t entry)
+{
+    tp_text path = tp_index_path(&v->container.index, file);
+    const char *other = tp_tree_path(&v->tree, entry);
+    size_t size = strlen(other);
+    int order = memcmp(path.data, other, path.size < size ? path.size : size);
+    return order ? order : (path.size > size) - (path.size < size);
+}
+
+/*
+ * Walks the container's paths and the folder's together. First without a word, to find each file's entry; at the
+ * end again, to say what differs.
+ */
+static tp_status compare_trees(verification *v, bool aloud, tp_error *error)
+{
+    const tp_index *index = &v->container.index;
+    uint32_t *sorted;
+    tp_status status = tp_index_sort(index, &sorted, error);
+    if (status != TP_OK) return status;
+    for (uint32_t i = 0, k = 0; i < index->files || k < v->tree.count;) {
+        int order = i == index->files     ? 1
+                    : k == v->tree.count ? -1
+                                         : compare_path(v, sorted[i], k);
+        if (order != 0 && aloud) say_missing(v, order < 0 ? &sorted[i] : NULL, k);
+        if (order == 0 && aloud) compare_properties(v, sorted[i], k);
+        if (order == 0 && !index->file_kind[sorted[i]] && !v->tree.entries[k].folder) v->entries[sorted[i]] = k;
+        i += order <= 0;
+        k += order >= 0;
+    }
+    free(sorted);
+    return TP_OK;
+}
+
+static tp_status open_tree(verification *v, const char *against, tp_error *error)
+{
+    const tp_index *index = &v->container.index;
+    tp_status status = tp_tree_open(&v->tree, against, -1, &v->progress, error);
+    if (status != TP_OK) return status;
+    v->entries = malloc((index->files + 1) * sizeof *v->entries);
+    if (!v->entries) return tp_error_memory(error);
+    for (uint64_t i = 0; i < index->files; i++) v->entries[i] = NOWHERE;
+    return compare_trees(v, false, error);
+}
+
+static tp_status open_against(verification *v, const char *against, tp_error *error)
+{
+    struct stat s;
+    bool folder = stat(against, &s) == 0 && S_ISDIR(s.st_mode);
+    v->compares = true;
+    tp_text_path(against, v->other);
+    if (folder != v->container.index.folder && (folder || stat(against, &s) == 0))
+        return tp_error_set(error, TP_MISMATCH, "%s: holds a %s, but %s is a %s", v->input.name,
+                            folder ? "file" : "folder", v->other, folder ? "folder" : "file");
+    if (v->container.index.folder) return open_tree(v, against, error);
+    tp_status status = tp_input_open(&v->files[0].input, against, -1, false, &v->progress, error);
+    if (status == TP_OK) v->current = &v->files[0];
+    return status;
+}
+
+/* What is not about single frames, and whether the other side stayed as it was meanwhile. */
+static tp_status compare_rest(verification *v, tp_error *error)
+{
+    if (!v->compares) return TP_OK;
+    if (!v->entries) {
+        const tp_input *other = &v->files[0].input;
+        compare_sizes(v, 0, other->source.size, other->name);
+        return tp_input_unchanged(other, error);
+    }
+    tp_status status = compare_trees(v, true, error);
+    return status == TP_OK ? tp_tree_unchanged(&v->tree, &v->progress, error) : status;
+}
+
+/* ------------------------------------------------------------------------------------------- all of it */
 
 static tp_status verdict(const verification *v, tp_error *error)
 {
@@ -306,29 +484,18 @@ static tp_status verdict(const verification *v, tp_error *error)
                             v->input.name);
     if (v->differs)
         return tp_error_set(error, TP_MISMATCH, "%s: intact, but differs from %s", v->input.name,
-                            v->against.name);
+                            v->other);
     return TP_OK;
 }
 
 static tp_status verify(verification *v, const char *in_path, int in_fd, const char *against,
                         tp_error *error)
 {
-    tp_status status = tp_input_open(&v->input, in_path, in_fd, true, &v->progress, error);
-    if (status == TP_OK) status = tp_container_open(&v->container, &v->input.source, error);
-    if (status != TP_OK) return status;
-    if (against) {
-        if (v->container.index.folder)
-            return tp_error_set(error, TP_UNSUPPORTED,
-                                "%s: holds a folder, which cannot be compared by this version",
-                                v->input.name);
-        status = tp_input_open(&v->against, against, -1, false, &v->progress, error);
-        if (status != TP_OK) return status;
-        v->compares = true;
-    }
-    status = check_frames(v, error);
+    tp_status status = tp_container_open_input(&v->container, &v->input, in_path, in_fd, &v->progress, error);
+    if (status == TP_OK && against) status = open_against(v, against, error);
+    if (status == TP_OK) status = check_frames(v, error);
     if (status == TP_OK) status = report_faults(v, error);
-    if (status == TP_OK && v->compares) compare_sizes(v);
-    if (status == TP_OK && v->compares) status = tp_input_unchanged(&v->against, error);
+    if (status == TP_OK) status = compare_rest(v, error);
     if (status == TP_OK) status = tp_progress_tick(&v->progress, true, error);
     return status == TP_OK ? verdict(v, error) : status;
 }
@@ -343,11 +510,12 @@ tp_status tp_verify_file(const char *in_path, int in_fd, const char *against, co
     else
         tp_options_init(&v->options);
     tp_progress_init(&v->progress, &v->options);
-    v->input.fd = v->against.fd = -1;
+    v->input.fd = v->tree.fd = -1;
+    for (size_t i = 0; i < OPEN_FILES; i++) v->files[i].input.fd = -1;
     tp_status status = verify(v, in_path, in_fd, against, error);
     const tp_index *index = &v->container.index;
     if (report && status == TP_OK)
-        *report = (tp_report){.files = index->files,
+        *report = (tp_report){.files = tp_index_regular_files(index),
                               .tensors = index->tensors,
                               .frames = index->frames,
                               .duplicate_frames = index->frames - index->stored_count,
@@ -357,7 +525,9 @@ tp_status tp_verify_file(const char *in_path, int in_fd, const char *against, co
     free(v->faults);
     EVP_MD_CTX_free(v->sha256);
     tp_container_close(&v->container);
-    tp_input_close(&v->against);
+    for (size_t i = 0; i < OPEN_FILES; i++) tp_input_close(&v->files[i].input);
+    tp_tree_close(&v->tree);
+    free(v->entries);
     tp_input_close(&v->input);
     free(v);
     return status;

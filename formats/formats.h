@@ -21,10 +21,10 @@ typedef struct tp_source {
 #define TP_NO_TENSOR UINT32_MAX
 
 /*
- * A range of a tensor is one span; two where the file ends inside one of its elements: the whole elements, and
- * what is there of the next as bytes. What lies between (header, padding, holes) is one span up to the next.
- * In a file of format bytes a typed span has no tensor: what its elements are is known, but not whose they are
- * (PyTorch's checkpoints, NumPy's arrays, safetensors inside DDUF).
+ * A range of a tensor is one span; two where the file ends inside one of its elements: the whole elements,
+ * and what is there of the next as bytes. What lies between (header, padding, holes) is one span up to the
+ * next. In a file of format bytes a typed span has no tensor: what its elements are is known, but not whose
+ * they are (PyTorch's checkpoints, NumPy's arrays, safetensors inside DDUF).
  */
 typedef struct tp_span {
     uint64_t start;
@@ -50,9 +50,18 @@ typedef struct tp_layout_text {
     uint32_t size;
 } tp_layout_text;
 
+/* What a GGUF file says of its place among several that hold one model (keys split.no, split.count, ...). */
+typedef struct tp_split {
+    bool has_number, has_count, has_tensors;
+    uint64_t number;  /* from 0 */
+    uint64_t count;   /* of files */
+    uint64_t tensors; /* in all files together */
+} tp_split;
+
 /* Arrays without elements are NULL. */
 typedef struct tp_layout {
     tp_format format;
+    tp_split split; /* GGUF only */
     char reason[512];        /* format bytes: why, if it looked like a checkpoint; else "" */
     uint64_t opaque_tensors; /* how many tensors are opaque, and why the first is */
     char opaque_reason[512];
@@ -71,6 +80,36 @@ typedef struct tp_layout {
 /* Recognises the format by content and suffix and fills *layout; TP_IO (from the source), TP_NO_MEMORY. */
 tp_status tp_layout_parse(const tp_source *source, tp_layout *layout, tp_error *error);
 void tp_layout_free(tp_layout *layout);
+
+/*
+ * The index of a model in several safetensors files (`*.safetensors.index.json`): which file each tensor is in.
+ * Texts end in a NUL, and live as long as the index.
+ */
+typedef struct tp_weight {
+    const char *tensor, *file;
+} tp_weight;
+
+typedef struct tp_weight_map {
+    tp_weight *weights; /* in the index's order */
+    size_t count;
+    bool has_total; /* metadata.total_size is there and is a size */
+    uint64_t total;
+    void *tree; /* holds the texts */
+} tp_weight_map;
+
+#define TP_WEIGHT_MAP_MAX ((uint64_t)64 << 20) /* bytes of an index that is read */
+
+/* *fault: NULL, or why the text is no index (the map is empty then). TP_NO_MEMORY. */
+tp_status tp_weight_map_parse(const char *text, size_t size, tp_weight_map *map, const char **fault,
+                              tp_error *error);
+void tp_weight_map_free(tp_weight_map *map);
+
+/*
+ * Whether a path is PREFIX-NNNNN-of-NNNNNSUFFIX, the name of one of several files that hold one model.
+ * *prefix: bytes of PREFIX.
+ */
+bool tp_shard_name(const char *path, size_t size, const char *suffix, size_t *prefix, uint32_t *number,
+                   uint32_t *count);
 
 /* A source over memory. */
 typedef struct tp_memory {

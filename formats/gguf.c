@@ -39,7 +39,17 @@
 #define DEPTH_MAX 64
 #define ALIGNMENT_DEFAULT 32
 
-enum value_type { VALUE_U32 = 4, VALUE_STRING = 8, VALUE_ARRAY = 9, VALUE_TYPES = 13 };
+enum value_type {
+    VALUE_I8 = 1,
+    VALUE_I16 = 3,
+    VALUE_U32 = 4,
+    VALUE_I32 = 5,
+    VALUE_STRING = 8,
+    VALUE_ARRAY = 9,
+    VALUE_U64 = 10,
+    VALUE_I64 = 11,
+    VALUE_TYPES = 13
+};
 
 /* Bytes of a value; strings and arrays have no fixed size. */
 static const uint8_t value_sizes[VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
@@ -259,9 +269,31 @@ static tp_status read_alignment(reader *r, uint32_t type)
     return TP_OK;
 }
 
+static bool is_key(const reader *r, uint64_t size, const char *name)
+{
+    return size == strlen(name) && memcmp(r->key, name, strlen(name)) == 0;
+}
+
+/* A key about the file's place among several: kept if it is an integer that is not negative. */
+static tp_status read_split(reader *r, uint32_t type, bool *given, uint64_t *value)
+{
+    uint64_t bits = 0;
+    uint8_t size = value_sizes[type];
+    bool is_integer = type <= VALUE_I32 || type == VALUE_U64 || type == VALUE_I64;
+    if (!is_integer) return skip_value(r, type, 0);
+    r->values++;
+    tp_status status = need(r, size);
+    if (status != TP_OK) return status;
+    for (unsigned i = 0; i < size; i++) bits = bits << 8 | r->window.at[r->swapped ? i : size - 1u - i];
+    r->window.at += size;
+    bool is_signed = type == VALUE_I8 || type == VALUE_I16 || type == VALUE_I32 || type == VALUE_I64;
+    *given = !is_signed || bits >> (8 * size - 1) == 0;
+    *value = bits;
+    return TP_OK;
+}
+
 static tp_status read_key(reader *r)
 {
-    static const char alignment[] = "general.alignment";
     uint64_t size;
     uint32_t type;
     r->named = false;
@@ -276,10 +308,13 @@ static tp_status read_key(reader *r)
     if (status == TP_OK) status = take_u32(r, &type);
     if (status != TP_OK) return status;
 
-    if (size == sizeof alignment - 1 && memcmp(r->key, alignment, sizeof alignment - 1) == 0) {
-        return read_alignment(r, type);
-    }
+    if (is_key(r, size, "general.alignment")) return read_alignment(r, type);
     if (type >= VALUE_TYPES) return refuse(r, r->field, "unknown type of value %" PRIu32, type);
+    tp_split *split = &r->builder->layout->split;
+    if (is_key(r, size, "split.no")) return read_split(r, type, &split->has_number, &split->number);
+    if (is_key(r, size, "split.count")) return read_split(r, type, &split->has_count, &split->count);
+    if (is_key(r, size, "split.tensors.count"))
+        return read_split(r, type, &split->has_tensors, &split->tensors);
     return skip_value(r, type, 0);
 }
 

@@ -404,7 +404,8 @@ tp_status tp_layout_add_typed(tp_layout_builder *builder, uint64_t start, uint64
     length -= length % tp_class_element_size(cls);
     if (length == 0 || cls == TP_CLASS_BYTES) return TP_OK;
     tp_status status = charge(builder, 2 * sizeof(tp_span));
-    if (status == TP_OK) status = add_span(builder, start - spans_end(layout), TP_NO_TENSOR, TP_CLASS_BYTES);
+    if (status == TP_OK)
+        status = add_span(builder, start - spans_end(layout), TP_NO_TENSOR, TP_CLASS_BYTES);
     if (status == TP_OK) status = add_span(builder, length, TP_NO_TENSOR, (uint8_t)cls);
     return status;
 }

@@ -51,9 +51,9 @@ void tp_layout_opaque(tp_layout_builder *builder, tp_layout_tensor *tensor, cons
 tp_status tp_layout_finish(tp_layout_builder *builder, uint64_t data_start);
 
 /*
- * For files of bytes in which some ranges are known to be elements of a class: adds such a range, which lies
- * behind those before and inside the file. Whole elements are typed, what is left of it is bytes, as is all
- * between the ranges. Status as above. The last step is tp_layout_finish_typed.
+ * For files of bytes in which some ranges are known to be elements of a class: adds such a range, which
+ * lies behind those before and inside the file. Whole elements are typed, what is left of it is bytes, as
+ * is all between the ranges. Status as above. The last step is tp_layout_finish_typed.
  */
 tp_status tp_layout_add_typed(tp_layout_builder *builder, uint64_t start, uint64_t length, tp_class cls);
 tp_status tp_layout_finish_typed(tp_layout_builder *builder);

@@ -49,7 +49,7 @@ static void cpu_memory_destroy(tp_memory *memory)
 
 static tp_status cpu_host_create(tp_device *device, size_t size, tp_host_memory *memory, tp_error *error)
 {
-    tp_memory plain;
+    tp_memory plain = {.handle = NULL};
     const tp_status status = cpu_memory_create(device, size, &plain, error);
     if (status == TP_OK)
         *memory = (tp_host_memory){.device = device, .size = size, .data = plain.handle, .handle = plain.handle};

@@ -88,6 +88,8 @@ void tp_opencl_force_lane_loop(int lane_loop);
 #endif
 #ifdef TP_HAVE_CUDA
 extern const tp_backend tp_backend_cuda;
+/* Tests name a library that stands in for the driver, before anything else is called. */
+void tp_cuda_use_driver(const char *library);
 #endif
 
 /* The back ends built in, NULL at the end. */

@@ -54,11 +54,18 @@ static uint32_t decoded_bytes(const tp_frame_view *view, uint32_t index, const t
     return whole ? d->n * (view->info.low_coded ? view->shape.T / 8u : view->group) : d->n;
 }
 
+bool tp_frame_needs_decoder(const tp_frame_view *view)
+{
+    const unsigned codec = view->info.codec;
+    return codec != TP_FRAME_RAW && codec != TP_FRAME_LZ4 && codec != TP_FRAME_SPLIT && codec != TP_FRAME_PLANES;
+}
+
 /* Calls `each` for every lz4 part until it says false. */
 static bool each_lz4(const tp_frame_view *view, bool (*each)(void *context, const lz4_part *part), void *context)
 {
     if (view->info.codec == TP_FRAME_LZ4)
         return each(context, &(lz4_part){view->payload, view->payload_size, view->info.raw_size});
+    if (tp_frame_needs_decoder(view)) return true;
     for (uint32_t i = 0; i < view->chunks * view->parts; i++) {
         tp_descriptor d;
         tp_descriptor_load(view, i, &d);
@@ -76,7 +83,7 @@ static bool add_size(void *context, const lz4_part *part)
 
 size_t tp_frame_expanded_size(const tp_frame_view *view)
 {
-    size_t size = 0;
+    size_t size = tp_frame_needs_decoder(view) ? tp_align(view->info.raw_size, 128) : 0;
     each_lz4(view, add_size, &size);
     return size;
 }
@@ -91,8 +98,10 @@ static bool expand(void *context, const lz4_part *part)
     return true;
 }
 
-tp_status tp_frame_expand(const tp_frame_view *view, uint8_t *dst, tp_error *error)
+tp_status tp_frame_expand(const tp_frame_view *view, tp_decoder *decoder, uint8_t *dst, tp_error *error)
 {
+    if (tp_frame_needs_decoder(view))
+        return tp_frame_decode(decoder, view, view->info.stored_size + (size_t)TP_SLACK, dst, view->info.raw_size, error);
     if (each_lz4(view, expand, &dst)) return TP_OK;
     return tp_error_set(error, TP_CORRUPT, "frame: an lz4 block does not decode to its size");
 }
@@ -108,7 +117,7 @@ static uint64_t count_within(uint64_t start, uint64_t stride, uint64_t count, ui
 uint64_t tp_frame_host_bytes(const tp_frame_view *view, uint32_t from, uint32_t size)
 {
     const uint64_t to = (uint64_t)from + size;
-    if (view->info.codec == TP_FRAME_LZ4) return size;
+    if (view->info.codec == TP_FRAME_LZ4 || tp_frame_needs_decoder(view)) return size;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < view->chunks * view->parts; i++) {
         tp_descriptor d;
@@ -283,8 +292,10 @@ tp_status tp_jobs_add_frame(tp_jobs *jobs, const tp_frame_view *view, const tp_f
                  .expanded_at = place->expanded_at};
     *first_result = jobs->results;
     if (view->info.codec == TP_FRAME_RAW) add_copy(&b, b.payload_at, place->output_at, view->info.raw_size, 1, 1);
-    if (view->info.codec == TP_FRAME_LZ4) add_copy(&b, b.expanded_at, place->output_at, view->info.raw_size, 1, 1);
-    for (uint32_t i = 0; i < view->chunks && !b.full; i++) {
+    if (view->info.codec == TP_FRAME_LZ4 || tp_frame_needs_decoder(view))
+        add_copy(&b, b.expanded_at, place->output_at, view->info.raw_size, 1, 1);
+    const bool chunked = view->info.codec == TP_FRAME_SPLIT || view->info.codec == TP_FRAME_PLANES;
+    for (uint32_t i = 0; chunked && i < view->chunks && !b.full; i++) {
         size_t start;
         const size_t bytes = tp_frame_chunk(view, i, &start);
         if (view->info.codec == TP_FRAME_SPLIT)

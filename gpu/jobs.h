@@ -2,7 +2,7 @@
  * From a validated frame to jobs for the kernels (gpu/kernels/), and from jobs to launches.
  *
  * Every part of a chunk is one job that writes its bytes where they belong in the chunk's elements, so parts need
- * no order and no scratch. What is lz4 has been decoded by the host and is a copy.
+ * no order and no scratch. What the host has decoded (lz4, codecs without a kernel) is a copy.
  */
 #ifndef TP_GPU_JOBS_H
 #define TP_GPU_JOBS_H
@@ -55,11 +55,16 @@ typedef struct tp_frame_place {
     u64 output_at; /* a multiple of 16 */
 } tp_frame_place;
 
-/* Bytes that the host decodes of a frame, each part padded to 128; 0 if it has no lz4. */
+/*
+ * Bytes that the host decodes of a frame, each part padded to 128: what is lz4, and frames of the codecs that have
+ * no kernel (df11); 0 if there is none.
+ */
 size_t tp_frame_expanded_size(const tp_frame_view *view);
-/* Decodes them into dst. TP_CORRUPT. */
-tp_status tp_frame_expand(const tp_frame_view *view, uint8_t *dst, tp_error *error);
-/* Of the decoded bytes from .. from + size - 1 of the frame those that lz4 holds. */
+/* Whether the whole frame is decoded by the host, by a decoder. */
+bool tp_frame_needs_decoder(const tp_frame_view *view);
+/* Decodes them into dst; TP_SLACK bytes after the frame may be read. decoder: NULL unless needed. TP_CORRUPT. */
+tp_status tp_frame_expand(const tp_frame_view *view, tp_decoder *decoder, uint8_t *dst, tp_error *error);
+/* Of the decoded bytes from .. from + size - 1 of the frame those that the host decodes. */
 uint64_t tp_frame_host_bytes(const tp_frame_view *view, uint32_t from, uint32_t size);
 
 /* Chunks for hashing: those of the frame, or for raw and lz4 the pieces. */

@@ -168,7 +168,7 @@ typedef struct opencl_device {
     cl_context context;
     bool lane_loop;
     size_t max_group;
-    char identity[512]; /* what compiled kernels depend on */
+    char identity[704]; /* what compiled kernels depend on */
     cl_kernel kernels[TP_KERNEL_COUNT];
 } opencl_device;
 

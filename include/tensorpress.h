@@ -1,10 +1,11 @@
 /*
  * tensorpress: lossless, format-aware compression of model checkpoints.
  *
- * Three levels, each usable alone:
+ * Four levels, each usable alone:
  *   codec       buffers: tp_encoder, tp_decoder            (frames of at most 4 MiB)
  *   container   files:   tp_reader                         (list, read tensors and slices, verify)
  *   conversion  files:   tp_compress_file, tp_decompress_file, tp_verify_file
+ *   device      tensors: tp_device, tp_loader              (decode where the weights are used)
  *
  * Every function that can fail returns a tp_status and, where it takes a `tp_error *`, fills it (it may be
  * NULL). Nothing here prints, exits or changes global state. Handles may be used by one thread at a time,
@@ -366,6 +367,115 @@ tp_status tp_decompress_file(const char *in_path, int in_fd, const char *out_pat
  */
 tp_status tp_verify_file(const char *in_path, int in_fd, const char *against, const tp_options *options,
                          tp_report *report, tp_error *error);
+
+/* ------------------------------------------------------------------------------------- device level */
+
+/*
+ * Tensors are loaded onto a device as they are stored and decoded there: "cpu", "cuda" or "opencl", with ":N" for
+ * another than the first device of a kind. Which kinds are built in and present is found at run time; docs/gpu.md
+ * says what runs where. A device and its loaders are used by one thread at a time.
+ */
+typedef struct tp_device tp_device;
+
+typedef struct tp_device_info {
+    char name[32];         /* "cpu", "cuda:0", "opencl:1" */
+    char description[320]; /* for people */
+    const char *backend;   /* "cpu", "cuda", "opencl" */
+    unsigned index;        /* N */
+    uint64_t memory;       /* bytes, 0: not known */
+} tp_device_info;
+
+/* The devices present: at most `capacity` are described, *count receives how many there are. */
+tp_status tp_device_list(tp_device_info *list, size_t capacity, size_t *count);
+/* TP_INVALID_ARGUMENT: not a device's name. TP_UNSUPPORTED: no such device here. */
+tp_status tp_device_open(const char *name, tp_device **device, tp_error *error);
+void tp_device_close(tp_device *device); /* after its loaders */
+void tp_device_describe(const tp_device *device, tp_device_info *info);
+/* Runs every kernel on built-in patterns and compares with the CPU's. TP_MISMATCH, ... */
+tp_status tp_device_self_test(tp_device *device, tp_error *error);
+
+typedef struct tp_loader tp_loader;
+
+typedef struct tp_load_options {
+    unsigned threads; /* for reading and checking; 0: as many as the process may use */
+    size_t staging;   /* bytes of host memory that data passes through, the device has as many more; 0: 64 MiB */
+    tp_progress_fn progress;
+    void *progress_context;
+} tp_load_options;
+void tp_load_options_init(tp_load_options *options);
+
+/* A loader of tensors of `reader`, which stays the caller's and open. options may be NULL. */
+tp_status tp_loader_create(tp_reader *reader, tp_device *device, const tp_load_options *options,
+                           tp_loader **loader, tp_error *error);
+/* Frees the tensors too. */
+void tp_loader_close(tp_loader *loader);
+
+/* Chooses a tensor. TP_INVALID_ARGUMENT: no such tensor, or it has run. TP_TRUNCATED: the file ends before it. */
+tp_status tp_loader_add(tp_loader *loader, size_t tensor, tp_error *error);
+/* All of them; *truncated receives how many had to be left out. */
+tp_status tp_loader_add_all(tp_loader *loader, size_t *truncated, tp_error *error);
+
+/*
+ * Loads the tensors chosen, once. Each frame is read once, checked, decoded on the device (but what lz4 holds is
+ * decoded by the host) and its decoded bytes checked there. On an error nothing stays allocated on the device.
+ * TP_IO, TP_NO_MEMORY, TP_CORRUPT, TP_CANCELLED, ...
+ */
+tp_status tp_loader_run(tp_loader *loader, tp_error *error);
+
+/* Where a loaded tensor is: valid until tp_loader_close, never overwritten or moved. */
+typedef struct tp_loaded {
+    void *memory;     /* opencl: the cl_mem; else NULL */
+    uint64_t address; /* opencl: the offset in it; cpu: the pointer; cuda: the device pointer. A multiple of 256 */
+    uint64_t nbytes;
+} tp_loaded;
+/* TP_NOT_FOUND: not chosen or not loaded. */
+tp_status tp_loader_tensor(const tp_loader *loader, size_t tensor, tp_loaded *loaded);
+/* Copies a loaded tensor back: capacity at least nbytes. */
+tp_status tp_loader_read(tp_loader *loader, size_t tensor, void *dst, size_t capacity, tp_error *error);
+/*
+ * Reads the file again, decodes it on the CPU with every checksum, copies all loaded tensors back and compares.
+ * TP_MISMATCH names the tensor.
+ */
+tp_status tp_loader_verify(tp_loader *loader, tp_error *error);
+
+typedef struct tp_load_stats {
+    uint64_t tensors;
+    uint64_t raw_bytes;    /* of the tensors */
+    uint64_t stored_bytes; /* read from the file */
+    /* Bytes of the tensors by where they were decoded; those of a plain checkpoint are in neither. */
+    uint64_t decoded_on_device_bytes, decoded_on_host_bytes;
+    double read_s;   /* reading and checking frames */
+    double decode_s; /* decoding, and copying to the device, as far as reading does not hide it */
+    double total_s;
+} tp_load_stats;
+void tp_loader_stats(const tp_loader *loader, tp_load_stats *stats);
+
+/* ------------------------------------------------------------------------------------------ DFloat11 */
+
+typedef struct tp_df11_report {
+    uint64_t units, left_units; /* coded; left as they are, since they cannot be */
+    uint64_t weights;           /* elements in units */
+    uint64_t tensors;           /* of the ordinary checkpoint */
+    uint64_t raw_bytes;         /* of the ordinary checkpoint's tensors */
+    uint64_t stored_bytes;      /* of the DFloat11 checkpoint's tensors */
+} tp_df11_report;
+
+/*
+ * Converts a safetensors file, or a folder with some, into a DFloat11 checkpoint: the folder out_path, which
+ * appears whole or not at all (docs/dfloat11.md). pattern_dict: a JSON file that sets the units, or NULL. Of the
+ * options count threads, force, verify (every unit is decoded and compared), progress and warning. Memory: less
+ * than the largest unit, and 10 MiB a thread. report may be NULL.
+ */
+tp_status tp_convert_to_df11(const char *in_path, const char *out_path, const char *pattern_dict,
+                             const tp_options *options, tp_df11_report *report, tp_error *error);
+/*
+ * And back. The shapes, names and files of the weights come from `reference` (a safetensors file or folder, or
+ * NULL), else from what tensorpress has put into the checkpoint, else the weights become one-dimensional, with a
+ * warning. TP_CORRUPT where damage can be seen (the format has no checksums).
+ */
+tp_status tp_convert_from_df11(const char *in_path, const char *out_path, const char *pattern_dict,
+                               const char *reference, const tp_options *options, tp_df11_report *report,
+                               tp_error *error);
 
 #pragma GCC visibility pop
 

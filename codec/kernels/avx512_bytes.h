@@ -6,18 +6,22 @@
 
 /* ---- symbols of a group ---- */
 
-/* One group's symbols as u16, in element order. */
-static INLINE void group_symbols(const uint8_t *src, uint16_t *symbols, int T, int R, int low, bool rotated)
+/* The symbols of 64 bytes of tops, u16 or u8. */
+static INLINE __m512i take_symbols(tp_shape s, const uint8_t *src)
 {
-    const __m512i place = _mm512_set1_epi16((short)(rotated ? R - 1 : R));
-    const __m512i keep = T == 16 ? _mm512_set1_epi16((short)((1 << (T - R)) - 1))
-                                 : _mm512_set1_epi8((char)((1 << (T - R)) - 1));
-    const int step = 512 / T;
-    ROLLED for (int i = 0; i < TP_GROUP; i += step)
+    const __m512i place = _mm512_set1_epi16((short)(s.rotated ? s.R - 1 : s.R));
+    const int keep = (1 << (s.T - s.R)) - 1;
+    return _mm512_and_si512(_mm512_srlv_epi16(take_half(s, src, NULL, 0), place),
+                            s.T == 16 ? _mm512_set1_epi16((short)keep) : _mm512_set1_epi8((char)keep));
+}
+
+/* A whole group's symbols (c = 1) as u16, in element order. */
+static INLINE void symbols_template(tp_shape s, const uint8_t *src, uint16_t *symbols)
+{
+    ROLLED for (int i = 0; i < TP_GROUP; i += 512 / s.T)
     {
-        __m512i v = take_half(src + i * (T / 8 + low), low, NULL, 0);
-        v = _mm512_and_si512(_mm512_srlv_epi16(v, place), keep);
-        if (T == 16) {
+        __m512i v = take_symbols(s, src + i * (s.T / 8 + s.low));
+        if (s.T == 16) {
             _mm512_store_si512(symbols + i, v);
         } else {
             _mm512_store_si512(symbols + i, _mm512_cvtepu8_epi16(_mm512_castsi512_si256(v)));
@@ -26,63 +30,46 @@ static INLINE void group_symbols(const uint8_t *src, uint16_t *symbols, int T, i
     }
 }
 
-static INLINE uint32_t group_sum(const uint8_t *src, int T, int R, int low, bool rotated)
+static INLINE uint32_t sum_template(tp_shape s, const uint8_t *src)
 {
-    const __m512i place = _mm512_set1_epi16((short)(rotated ? R - 1 : R));
-    const __m512i keep = T == 16 ? _mm512_set1_epi16((short)((1 << (T - R)) - 1))
-                                 : _mm512_set1_epi8((char)((1 << (T - R)) - 1));
     __m512i sum = _mm512_setzero_si512();
-    ROLLED for (int i = 0; i < TP_GROUP; i += 512 / T)
+    ROLLED for (int i = 0; i < TP_GROUP; i += 512 / s.T)
     {
-        __m512i v = take_half(src + i * (T / 8 + low), low, NULL, 0);
-        v = _mm512_and_si512(_mm512_srlv_epi16(v, place), keep);
-        /* symbols are below 2^12: u16 products and u32 sums do not overflow */
-        v = T == 16 ? _mm512_madd_epi16(v, _mm512_set1_epi16(1)) : _mm512_sad_epu8(v, _mm512_setzero_si512());
+        __m512i v = take_symbols(s, src + i * (s.T / 8 + s.low));
+        /* symbols are below 2^12: products fit i16, sums i32 */
+        v = s.T == 16 ? _mm512_madd_epi16(v, _mm512_set1_epi16(1))
+                      : _mm512_sad_epu8(v, _mm512_setzero_si512());
         sum = _mm512_add_epi32(sum, v);
     }
     return (uint32_t)_mm512_reduce_add_epi32(sum);
 }
 
-/* Whole groups only: the callers pad the last one with zeros. */
-typedef void symbols_function(const uint8_t *src, uint16_t *symbols);
-typedef uint32_t sum_function(const uint8_t *src);
-#define SYMBOLS(T, R, low, c, rotated)                                                                     \
-    static void symbols_##T##_##R##_##low##_##c##_##rotated(const uint8_t *src, uint16_t *symbols)         \
-    {                                                                                                      \
-        group_symbols(src, symbols, T, R, low, rotated);                                                   \
-    }                                                                                                      \
-    static uint32_t sum_##T##_##R##_##low##_##c##_##rotated(const uint8_t *src)                            \
-    {                                                                                                      \
-        return group_sum(src, T, R, low, rotated);                                                         \
-    }
-EACH_SHAPE(SYMBOLS)
-
-/* false if there is no instance */
-static bool symbols_find(const tp_shape *shape, symbols_function **symbols, sum_function **sum)
+static NOINLINE void group_symbols(const tp_shape *shape, const uint8_t *src, uint16_t *symbols)
 {
-#define SYMBOLS_CASE(T_, R_, low_, c_, rotated_)                                                           \
-    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ && shape->rotated == rotated_) { \
-        *symbols = symbols_##T_##_##R_##_##low_##_##c_##_##rotated_;                                       \
-        *sum = sum_##T_##_##R_##_##low_##_##c_##_##rotated_;                                               \
-        return true;                                                                                       \
-    }
-    EACH_SHAPE(SYMBOLS_CASE)
-#undef SYMBOLS_CASE
-    return false;
+    TP_FOR_SHAPE(shape, symbols_template, src, symbols);
 }
 
-/* Equal symbols in a row would wait for each other's increments: four tables take turns. Larger alphabets are
- * counted in place, since clearing and adding up would cost more. */
+static NOINLINE uint32_t group_sum(const tp_shape *shape, const uint8_t *src)
+{
+    uint32_t sum = 0;
+    TP_FOR_SHAPE(shape, sum = sum_template, src);
+    return sum;
+}
+
+/* n < TP_GROUP elements and zeros. */
+static void pad_group(const uint8_t *src, size_t n, size_t element, uint8_t padded[TP_GROUP * 8])
+{
+    memcpy(padded, src, n * element);
+    memset(padded + n * element, 0, (TP_GROUP - n) * element);
+}
+
+/* Equal symbols in a row would wait for each other's increments: four tables take turns. Larger alphabets
+ * are counted in place, since clearing and adding up would cost more. */
 #define COUNT_SPLIT 1024
 
-static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step, uint32_t *counts)
+static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step,
+                          uint32_t *counts)
 {
-    symbols_function *symbols_of;
-    sum_function *sum_of;
-    if (!symbols_find(shape, &symbols_of, &sum_of)) {
-        tp_portable_count_symbols(shape, src, n, step, counts);
-        return;
-    }
     _Alignas(64) uint16_t symbols[TP_GROUP];
     _Alignas(64) uint8_t padded[TP_GROUP * 8];
     uint32_t part[4][COUNT_SPLIT];
@@ -95,13 +82,12 @@ static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n,
         const uint8_t *group_src = src + first * element;
         size_t count = n - first;
         if (count < TP_GROUP) {
-            memset(padded, 0, TP_GROUP * element);
-            memcpy(padded, group_src, count * element);
+            pad_group(group_src, count, element, padded);
             group_src = padded;
         } else {
             count = TP_GROUP;
         }
-        symbols_of(group_src, symbols);
+        group_symbols(shape, group_src, symbols);
         size_t i = 0;
         if (shape->c == 2) {
             for (; i + 2 <= count; i += 2) counts[symbols[i] | symbols[i + 1] << 8]++;
@@ -119,25 +105,19 @@ static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n,
         for (; i < count; i++) counts[symbols[i]]++;
     }
     if (in_parts)
-        for (uint32_t i = 0; i < alphabet; i++) counts[i] += part[0][i] + part[1][i] + part[2][i] + part[3][i];
+        for (uint32_t i = 0; i < alphabet; i++)
+            counts[i] += part[0][i] + part[1][i] + part[2][i] + part[3][i];
 }
 
 static void group_sums(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t *sums)
 {
-    symbols_function *symbols_of;
-    sum_function *sum_of;
-    if (!symbols_find(shape, &symbols_of, &sum_of)) {
-        tp_portable_group_sums(shape, src, n, sums);
-        return;
-    }
     const size_t element = tp_shape_element(shape);
     uint32_t g = 0;
-    for (; n >= TP_GROUP; n -= TP_GROUP, src += TP_GROUP * element) sums[g++] = sum_of(src);
+    for (; n >= TP_GROUP; n -= TP_GROUP, src += TP_GROUP * element) sums[g++] = group_sum(shape, src);
     if (n) {
         _Alignas(64) uint8_t padded[TP_GROUP * 8];
-        memset(padded, 0, TP_GROUP * element);
-        memcpy(padded, src, n * element);
-        sums[g] = sum_of(padded);
+        pad_group(src, n, element, padded);
+        sums[g] = group_sum(shape, padded);
     }
 }
 
@@ -185,7 +165,8 @@ static void plane_get(const uint8_t *src, size_t size, unsigned element, unsigne
         for (; at + 256 <= size; at += 256, dst += 64) {
             const uint8_t *p = src + at;
             __m512i a = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 64));
-            __m512i b = _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
+            __m512i b =
+                _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
             _mm512_storeu_si512(dst, _mm512_shuffle_i64x2(a, b, 0x44));
         }
     } else if (element == 8) {
@@ -193,7 +174,8 @@ static void plane_get(const uint8_t *src, size_t size, unsigned element, unsigne
         for (; at + 256 <= size; at += 256, dst += 32) {
             const uint8_t *p = src + at;
             __m512i a = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 64));
-            __m512i b = _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
+            __m512i b =
+                _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
             __m256i ab = _mm256_inserti128_si256(_mm512_castsi512_si256(a), _mm512_castsi512_si128(b), 1);
             _mm256_storeu_si256((__m256i *)(void *)dst, ab);
         }
@@ -210,11 +192,14 @@ static void plane_put(const uint8_t *plane, size_t size, unsigned element, unsig
     }
     if (element == 2 || element == 4 || element == 8) {
         const unsigned log2 = element == 2 ? 1 : element == 4 ? 2 : 3;
-        const uint64_t places = (element == 2 ? 0x5555555555555555u : element == 4 ? 0x1111111111111111u : 0x0101010101010101u)
+        const uint64_t places = (element == 2   ? 0x5555555555555555u
+                                 : element == 4 ? 0x1111111111111111u
+                                                : 0x0101010101010101u)
                                 << index;
         /* byte i of 64 comes from byte i / element of what is left of the plane */
-        const __m512i order = _mm512_and_si512(_mm512_srlv_epi16(_mm512_load_si512(count8), _mm512_set1_epi16((short)log2)),
-                                               _mm512_set1_epi8((char)(63 >> log2)));
+        const __m512i order =
+            _mm512_and_si512(_mm512_srlv_epi16(_mm512_load_si512(count8), _mm512_set1_epi16((short)log2)),
+                             _mm512_set1_epi8((char)(63 >> log2)));
         for (; at + 64 * element <= size; plane += 64) {
             __m512i bytes = _mm512_loadu_si512(plane);
             for (unsigned k = 0; k < element; k++, at += 64) {

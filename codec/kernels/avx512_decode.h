@@ -2,30 +2,51 @@
  * W32 and pairs streams to elements (docs/format.md section 7) with AVX-512. Part of avx512.c.
  *
  * Two stages a group, joined by a buffer in the first-level cache:
- *  1. ranks: the 32 lanes' states live in two registers of 32 u16, q = x >> 10 and low = x mod 2^16 (x < 2^26, so
- *     that both fit), and no step looks anything up in memory: a slot's table entry, its "rank", comes from 64
- *     buckets of 16 slots. A step is some 45 cycles of latency and 7 of work, so several streams run interleaved.
- *     This stage knows no shape.
- *  2. merge: ranks to symbols, raw rows and low planes to whole elements. One stream at a time; knows the shape.
  *
- * The streams read and write at some twenty places in turn, which no hardware prefetcher follows. So every step
- * of stage 1 asks for its share of what the next group's merge touches: from memory that doubles the speed.
+ * 1. ranks: the 32 lanes' states live in two registers of 32 u16, q = x >> 10 and low = x mod 2^16 (both
+ * fit, as x < 2^26). A slot's table entry, its "rank", comes from 64 buckets of 16 slots by permutations,
+ * not from memory. A step is some 45 cycles of latency and 7 of work, so several streams run interleaved.
+ * This stage knows no shape.
+ *
+ * 2. merge: ranks to symbols; with raw rows and low planes to whole elements. One stream at a time.
+ *
+ * The streams read and write at some twenty places in turn, which hardware prefetchers do not follow. So
+ * every step of stage 1 asks for its share of what the next group's merge touches; with all buffers in
+ * memory that doubles the speed.
  */
 #ifndef TP_CODEC_AVX512_DECODE_H
 #define TP_CODEC_AVX512_DECODE_H
 
-#define STREAMS 6 /* most that run interleaved */
-#define WORDS_AHEAD 512
+#define STREAMS 6       /* most that run interleaved */
+#define WORDS_AHEAD 512 /* bytes: the words of some 40 steps */
 
 /* Loops over streams must be unrolled in full, or their states do not stay in registers. */
 #define EACH_STREAM(i, count, body)                                                                        \
     do {                                                                                                   \
-        if ((count) > 0) { enum { i = 0 }; body }                                                          \
-        if ((count) > 1) { enum { i = 1 }; body }                                                          \
-        if ((count) > 2) { enum { i = 2 }; body }                                                          \
-        if ((count) > 3) { enum { i = 3 }; body }                                                          \
-        if ((count) > 4) { enum { i = 4 }; body }                                                          \
-        if ((count) > 5) { enum { i = 5 }; body }                                                          \
+        if ((count) > 0) {                                                                                 \
+            enum { i = 0 };                                                                                \
+            body                                                                                           \
+        }                                                                                                  \
+        if ((count) > 1) {                                                                                 \
+            enum { i = 1 };                                                                                \
+            body                                                                                           \
+        }                                                                                                  \
+        if ((count) > 2) {                                                                                 \
+            enum { i = 2 };                                                                                \
+            body                                                                                           \
+        }                                                                                                  \
+        if ((count) > 3) {                                                                                 \
+            enum { i = 3 };                                                                                \
+            body                                                                                           \
+        }                                                                                                  \
+        if ((count) > 4) {                                                                                 \
+            enum { i = 4 };                                                                                \
+            body                                                                                           \
+        }                                                                                                  \
+        if ((count) > 5) {                                                                                 \
+            enum { i = 5 };                                                                                \
+            body                                                                                           \
+        }                                                                                                  \
     } while (0)
 
 /* A tp_w32_table as the steps want it. */
@@ -40,8 +61,8 @@ typedef struct stream {
     __m512i q, low;
     const uint8_t *w;
     const rank_table *table;
-    uint16_t *ranks; /* out: 32 a step */
-    const uint8_t *next_dst, *next_raw, *next_low[3]; /* to be prefetched: never read, so they may lie anywhere */
+    uint16_t *ranks;                                  /* out: 32 a step */
+    const uint8_t *next_dst, *next_raw, *next_low[3]; /* prefetched only, so they may lie anywhere */
 } stream;
 
 /* Bytes of each that belong to a step. */
@@ -64,8 +85,8 @@ _Static_assert(TP_W32_K == 10 && TP_WIDE_K == 12, "shift counts");
 static INLINE void advance(__m512i *q, __m512i *low, const uint8_t **w, __m512i F, __m512i start, int K)
 {
     const bool wide = K == TP_WIDE_K; /* shift counts must be literals: 16 - K is 4 or 6 */
-    /* x' = F * q + slot - start = x + (F - L) * q - start; l is its low half. What is above its low K bits is
-     * F * q >> K or one more, and ends in bit K of l: that tells which. */
+    /* x' = F * q + slot - start = x + (F - L) * q - start; l is its low half. What is above its low K bits
+     * is F * q >> K or one more, and ends in bit K of l: that tells which. */
     __m512i l = _mm512_add_epi16(_mm512_mullo_epi16(F, *q), _mm512_sub_epi16(*low, start));
     __m512i h = _mm512_mulhi_epu16(_mm512_slli_epi16(F, wide ? 4 : 6), *q);
     __m512i one = _mm512_set1_epi16(1);
@@ -107,9 +128,9 @@ static INLINE void prefetch_step(const stream *s, const pace *at, int dst_lines,
     if (low_planes > 1) PREFETCH(s->next_low[2] + at->low);
 }
 
-/* One group, steps steps, of count streams. shared: all have the first one's table, which stays in registers. */
-static INLINE void ranks_template(stream *const *streams, const pace *per_step, int steps, int count, int entries,
-                                  bool shared, int dst_lines, int low_planes)
+/* One group of count streams. shared: all have the first one's table, which then stays in registers. */
+static INLINE void ranks_template(stream *const *streams, const pace *per_step, int steps, int count,
+                                  int entries, bool shared, int dst_lines, int low_planes)
 {
     __m512i q[STREAMS], low[STREAMS];
     const uint8_t *w[STREAMS];
@@ -120,8 +141,9 @@ static INLINE void ranks_template(stream *const *streams, const pace *per_step, 
                 out[i] = streams[i]->ranks;);
     ROLLED for (int t = 0; t < steps; t++)
     {
-        EACH_STREAM(i, count, prefetch_step(streams[i], &at, dst_lines, low_planes); PREFETCH(w[i] + WORDS_AHEAD);
-                    step(&q[i], &low[i], &w[i], shared ? &table : streams[i]->table, entries, out[i] + 32 * t););
+        EACH_STREAM(
+            i, count, prefetch_step(streams[i], &at, dst_lines, low_planes); PREFETCH(w[i] + WORDS_AHEAD);
+            step(&q[i], &low[i], &w[i], shared ? &table : streams[i]->table, entries, out[i] + 32 * t););
         at.dst += per_step->dst;
         at.raw += per_step->raw;
         at.low += per_step->low;
@@ -144,9 +166,12 @@ typedef void ranks_function(stream *const *streams, const pace *per_step, int st
     RANKS(5, entries, shared, lines, planes)                                                               \
     RANKS(6, entries, shared, lines, planes)                                                               \
     static ranks_function *const ranks_##entries##_##shared##_##lines##_##planes[STREAMS] = {              \
-        ranks_1_##entries##_##shared##_##lines##_##planes, ranks_2_##entries##_##shared##_##lines##_##planes, \
-        ranks_3_##entries##_##shared##_##lines##_##planes, ranks_4_##entries##_##shared##_##lines##_##planes, \
-        ranks_5_##entries##_##shared##_##lines##_##planes, ranks_6_##entries##_##shared##_##lines##_##planes, \
+        ranks_1_##entries##_##shared##_##lines##_##planes,                                                 \
+        ranks_2_##entries##_##shared##_##lines##_##planes,                                                 \
+        ranks_3_##entries##_##shared##_##lines##_##planes,                                                 \
+        ranks_4_##entries##_##shared##_##lines##_##planes,                                                 \
+        ranks_5_##entries##_##shared##_##lines##_##planes,                                                 \
+        ranks_6_##entries##_##shared##_##lines##_##planes,                                                 \
     };
 RANKS_COUNTS(32, 1, 1, 0) /* bf16, 8 bits */
 RANKS_COUNTS(32, 0, 1, 0)
@@ -182,7 +207,8 @@ static void rank_table_init(rank_table *to, const tp_w32_table *from)
     for (int i = 0; i < 2; i++) {
         __m512i bits = _mm512_load_si512(from->bucket_bits + 32 * i);
         to->bits[i] = _mm512_srli_epi16(bits, 1);
-        to->next[i] = _mm512_add_epi16(_mm512_load_si512(from->bucket_entry + 32 * i), _mm512_popcnt_epi16(bits));
+        to->next[i] = _mm512_load_si512(from->bucket_entry + 32 * i);
+        to->next[i] = _mm512_add_epi16(to->next[i], _mm512_popcnt_epi16(bits));
     }
     for (int i = 0; i < 4; i++) {
         to->F[i] = _mm512_sub_epi16(_mm512_load_si512(from->F + 32 * i), _mm512_set1_epi16(TP_W32_L));
@@ -191,14 +217,6 @@ static void rank_table_init(rank_table *to, const tp_w32_table *from)
 }
 
 /* ---- merge ---- */
-
-/* Bits a..a+len-1 of u, where they lie in the top part, for all elements of 32 bits (docs/format.md 7.2). */
-static INLINE uint32_t field(int T, bool rotated, int a, int len)
-{
-    uint32_t bits = ((1u << len) - 1) << a;
-    if (rotated) bits = bits >> 1 | (bits & 1) << (T - 1);
-    return bits * (T == 16 ? 0x10001u : 0x1010101u);
-}
 
 /* Interleave a and b: units 0, 1, ... of each (low), or the upper half's (high). */
 static INLINE __m512i zip16_low(__m512i a, __m512i b)
@@ -231,45 +249,47 @@ typedef struct group {
     const uint16_t *ranks;
     const uint8_t *raw, *low;
     size_t low_stride; /* bytes from one u16 plane to the next */
-    const __m512i *values; /* by rank: the symbol at its place in the top part (u16 or u8); pairs: the symbol */
+    const __m512i
+        *values; /* by rank: u16 or u8, the symbol at its place in the top part; pairs: as it is */
     uint8_t *dst;
 } group;
 
 /* A row's symbols at their places: 32 lanes x 32 bits in two registers. */
-static INLINE void row_values(const uint16_t *ranks, const __m512i *values, int T, int c, int entries, __m512i v[2])
+static INLINE void row_values(tp_shape s, const uint16_t *ranks, const __m512i *values, int entries,
+                              __m512i v[2])
 {
-    if (c == 2) {
-        __m512i pair = lookup16(values, _mm512_loadu_si512(ranks), entries);
+    if (s.c == 2) {
+        __m512i pair = lookup16(values, _mm512_load_si512(ranks), entries);
         /* byte i of the 64 to bits 8..15 of element i; T = 16 and R = 8 put it at bit 7 */
         const __mmask64 odd = 0xaaaaaaaaaaaaaaaa;
         v[0] = _mm512_maskz_permutexvar_epi8(odd, _mm512_load_si512(widen8), pair);
         v[1] = _mm512_maskz_permutexvar_epi8(odd, _mm512_load_si512(widen8 + 64), pair);
         v[0] = _mm512_srli_epi16(v[0], 1);
         v[1] = _mm512_srli_epi16(v[1], 1);
-    } else if (T == 16) {
-        __m512i a = _mm512_loadu_si512(ranks), b = _mm512_loadu_si512(ranks + 32);
+    } else if (s.T == 16) {
+        __m512i a = _mm512_load_si512(ranks), b = _mm512_load_si512(ranks + 32);
         v[0] = lookup16(values, zip16_low(a, b), entries);
         v[1] = lookup16(values, zip16_high(a, b), entries);
     } else {
-        __m512i a = _mm512_loadu_si512(ranks), b = _mm512_loadu_si512(ranks + 32);
-        __m512i c0 = _mm512_loadu_si512(ranks + 64), d = _mm512_loadu_si512(ranks + 96);
+        __m512i a = _mm512_load_si512(ranks), b = _mm512_load_si512(ranks + 32);
+        __m512i c = _mm512_load_si512(ranks + 64), d = _mm512_load_si512(ranks + 96);
         a = _mm512_or_si512(a, _mm512_slli_epi16(b, 8));
-        c0 = _mm512_or_si512(c0, _mm512_slli_epi16(d, 8));
-        v[0] = _mm512_permutexvar_epi8(zip16_low(a, c0), values[0]);
-        v[1] = _mm512_permutexvar_epi8(zip16_high(a, c0), values[0]);
+        c = _mm512_or_si512(c, _mm512_slli_epi16(d, 8));
+        v[0] = _mm512_permutexvar_epi8(zip16_low(a, c), values[0]);
+        v[1] = _mm512_permutexvar_epi8(zip16_high(a, c), values[0]);
     }
 }
 
-/* 64 bytes of top parts (half h of a row) with their low bytes to dst. */
-static INLINE void store_half(__m512i v, const uint8_t *low, size_t stride, int low_bytes, uint8_t *dst)
+/* Half a row: 64 bytes of top parts with their low bytes, to dst. */
+static INLINE void store_half(tp_shape s, __m512i v, const uint8_t *low, size_t stride, uint8_t *dst)
 {
-    if (low_bytes == 0) {
+    if (s.low == 0) {
         _mm512_storeu_si512(dst, v);
-    } else if (low_bytes == 1) {
+    } else if (s.low == 1) {
         __m512i l = _mm512_loadu_si512(low);
         _mm512_storeu_si512(dst, zip8_low(l, v));
         _mm512_storeu_si512(dst + 64, zip8_high(l, v));
-    } else if (low_bytes == 2) {
+    } else if (s.low == 2) {
         __m512i l = _mm512_loadu_si512(low);
         _mm512_storeu_si512(dst, zip16_low(l, v));
         _mm512_storeu_si512(dst + 64, zip16_high(l, v));
@@ -286,110 +306,79 @@ static INLINE void store_half(__m512i v, const uint8_t *low, size_t stride, int 
     }
 }
 
-static INLINE void merge_template(const group *in, int T, int R, int low, int c, bool rotated, int entries)
+static INLINE void merge_template(tp_shape s, const group *in, int max_entries)
 {
-    const int J = T / R, spare = T - J * R;
-    const int ranks_step = 32 * (32 / T) / c;                     /* ranks a row */
-    const size_t low_step = 64 / (size_t)(T / 8) * (low == 1 ? 1u : 2u); /* bytes of a low plane a half row */
-    const size_t dst_step = 64 / (size_t)(T / 8) * (size_t)(T / 8 + low);
+    const int J = s.T / s.R, spare = s.T - J * s.R, entries = s.c == 2 ? 128 : max_entries;
+    const int ranks_step = 32 * (32 / s.T) / s.c;            /* ranks a row */
+    const size_t elements = 512u / s.T;                      /* a half row */
+    const size_t low_step = elements * (s.low == 1 ? 1 : 2); /* of a low plane */
+    const size_t dst_step = elements * (size_t)(s.T / 8 + s.low);
     const uint16_t *ranks = in->ranks;
-    const uint8_t *raw = in->raw, *low_at = in->low;
+    const uint8_t *raw = in->raw, *low = in->low;
     uint8_t *dst = in->dst;
     __m512i values[4];
     for (int i = 0; i < 4; i++) values[i] = in->values[i];
-    const __m512i mask = _mm512_set1_epi32((int)field(T, rotated, 0, R));
+    const __m512i mask = _mm512_set1_epi32((int)tp_field(s, 0, s.R));
 
-    ROLLED for (int k = 0; k < R; k++, raw += 128) {
+    ROLLED for (int k = 0; k < s.R; k++, raw += 128)
+    {
         __m512i word[2] = {_mm512_loadu_si512(raw), _mm512_loadu_si512(raw + 64)};
-        UNROLL for (int j = 0; j < J; j++) {
-            const __m512i turn = _mm512_set1_epi32(R * j);
+        UNROLL for (int j = 0; j < J; j++)
+        {
             __m512i v[2];
-            row_values(ranks, values, T, c, entries, v);
+            row_values(s, ranks, values, entries, v);
             ranks += ranks_step;
-            UNROLL for (int h = 0; h < 2; h++) {
-                __m512i bits = j ? _mm512_rorv_epi32(word[h], turn) : word[h];
-                store_half(_mm512_ternarylogic_epi32(v[h], bits, mask, 0xf8), low_at, in->low_stride, low, dst);
-                if (low) low_at += low_step;
+            UNROLL for (int h = 0; h < 2; h++)
+            {
+                __m512i bits = j ? _mm512_rorv_epi32(word[h], _mm512_set1_epi32(s.R * j)) : word[h];
+                /* v or (bits and mask) */
+                store_half(s, _mm512_ternarylogic_epi32(v[h], bits, mask, 0xf8), low, in->low_stride, dst);
+                if (s.low) low += low_step;
                 dst += dst_step;
             }
         }
     }
-    UNROLL for (int j = 0; j < T - J * R; j++) {
+    UNROLL for (int j = 0; j < s.T - J * s.R; j++)
+    {
         __m512i v[2];
-        row_values(ranks, values, T, c, entries, v);
+        row_values(s, ranks, values, entries, v);
         ranks += ranks_step;
-        UNROLL for (int h = 0; h < 2; h++) {
-            /* the row's bits p = j * R ... j * R + R - 1 of all spare bits; word k has those from k * spare on */
-            UNROLL for (int k = 0; k < R; k++) {
-                const int from = k * spare > j * R ? k * spare : j * R;
-                const int to = (k + 1) * spare < (j + 1) * R ? (k + 1) * spare : (j + 1) * R;
-                if (from < to) {
-                    const int a = from - j * R;
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            /* The row has bits j * R .. j * R + R - 1 of all spare bits, word k those from k * spare on. */
+            UNROLL for (int k = 0; k < s.R; k++)
+            {
+                const int from = k * spare > j * s.R ? k * spare : j * s.R;
+                const int end = (k + 1) * spare < (j + 1) * s.R ? (k + 1) * spare : (j + 1) * s.R;
+                if (from < end) {
+                    const int a = from - j * s.R;
+                    const uint32_t field = tp_field(s, (unsigned)a, (unsigned)(end - from));
                     __m512i bits = _mm512_loadu_si512(in->raw + 128 * k + 64 * h);
-                    bits = _mm512_rorv_epi32(bits, _mm512_set1_epi32(J * R + (from - k * spare) - a));
-                    v[h] = _mm512_ternarylogic_epi32(
-                        v[h], bits, _mm512_set1_epi32((int)field(T, rotated, a, to - from)), 0xf8);
+                    bits = _mm512_rorv_epi32(bits, _mm512_set1_epi32(J * s.R + (from - k * spare) - a));
+                    v[h] = _mm512_ternarylogic_epi32(v[h], bits, _mm512_set1_epi32((int)field), 0xf8);
                 }
             }
-            store_half(v[h], low_at, in->low_stride, low, dst);
-            if (low) low_at += low_step;
+            store_half(s, v[h], low, in->low_stride, dst);
+            if (s.low) low += low_step;
             dst += dst_step;
         }
     }
 }
 
-typedef void merge_function(const group *in);
-#define MERGE(T, R, low, c, rotated, entries)                                                                          \
-    static void merge_##T##_##R##_##low##_##c##_##rotated##_##entries(const group *in)                                 \
-    {                                                                                                                  \
-        merge_template(in, T, R, low, c, rotated, c == 2 ? 128 : entries);                                                            \
-    }
-/* T, R, low, c, rotated: docs/format.md section 6 */
-#define EACH_SHAPE(X)                                                                                      \
-    X(16, 7, 0, 1, 1)                                                                                      \
-    X(16, 8, 0, 1, 1)                                                                                      \
-    X(16, 6, 0, 1, 1)                                                                                      \
-    X(16, 8, 0, 2, 1)                                                                                      \
-    X(8, 1, 1, 1, 1)                                                                                       \
-    X(8, 2, 1, 1, 1)                                                                                       \
-    X(16, 7, 2, 1, 1)                                                                                      \
-    X(16, 8, 2, 1, 1)                                                                                      \
-    X(16, 6, 2, 1, 1)                                                                                      \
-    X(16, 8, 2, 2, 1)                                                                                      \
-    X(16, 4, 6, 1, 1)                                                                                      \
-    X(16, 5, 6, 1, 1)                                                                                      \
-    X(8, 2, 0, 1, 1)                                                                                       \
-    X(8, 3, 0, 1, 1)                                                                                       \
-    X(8, 1, 0, 1, 1)                                                                                       \
-    X(8, 1, 0, 1, 0)                                                                                       \
-    X(8, 2, 0, 1, 0)
-/* 64 entries serve 32 as well, at no cost with T = 8 */
-#define MERGE_ANY(T, R, low, c, rotated) MERGE(T, R, low, c, rotated, 64)
-EACH_SHAPE(MERGE_ANY)
-MERGE(16, 7, 0, 1, 1, 32)
-MERGE(16, 8, 0, 1, 1, 32)
-MERGE(16, 6, 0, 1, 1, 32)
-
-/* The instance for a shape and a table of `entries`, or NULL. */
-static merge_function *merge_find(const tp_shape *shape, uint32_t entries)
+/* One group; small: the table has at most 32 entries. */
+static NOINLINE void merge(const tp_shape *shape, const group *in, bool small)
 {
-#define MERGE_CASE(T_, R_, low_, c_, rotated_)                                                             \
-    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ && shape->rotated == rotated_) \
-        return merge_##T_##_##R_##_##low_##_##c_##_##rotated_##_64;
-    if (shape->low == 0 && shape->c == 1 && entries <= 32) {
-        if (shape->T == 16 && shape->R == 7) return merge_16_7_0_1_1_32;
-        if (shape->T == 16 && shape->R == 8) return merge_16_8_0_1_1_32;
-        if (shape->T == 16 && shape->R == 6) return merge_16_6_0_1_1_32;
-    }
-    EACH_SHAPE(MERGE_CASE)
-#undef MERGE_CASE
-    return NULL;
+    if (small)
+        TP_FOR_SHAPE(shape, merge_template, in, 32);
+    else
+        TP_FOR_SHAPE(shape, merge_template, in, 64);
 }
 
 static void merge_values(const tp_shape *shape, const tp_w32_table *table, __m512i values[4])
 {
     const __m128i place = _mm_cvtsi32_si128(shape->c == 2 ? 0 : shape->rotated ? shape->R - 1 : shape->R);
-    for (int i = 0; i < 4; i++) values[i] = _mm512_sll_epi16(_mm512_load_si512(table->symbol + 32 * i), place);
+    for (int i = 0; i < 4; i++)
+        values[i] = _mm512_sll_epi16(_mm512_load_si512(table->symbol + 32 * i), place);
     if (shape->T == 8) {
         __m256i a = _mm512_cvtepi16_epi8(values[0]), b = _mm512_cvtepi16_epi8(values[1]);
         values[0] = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
@@ -401,7 +390,6 @@ static void merge_values(const tp_shape *shape, const tp_w32_table *table, __m51
 /* A table as both stages want it. */
 typedef struct prepared_table {
     const tp_w32_table *source;
-    merge_function *merge;
     __m512i values[4];
     rank_table ranks;
 } prepared_table;
@@ -415,14 +403,14 @@ typedef struct prepared_tables {
 } prepared_tables;
 
 /* NULL if there is no room. */
-static const prepared_table *prepare_table(prepared_tables *all, const tp_shape *shape, const tp_w32_table *source)
+static const prepared_table *prepare_table(prepared_tables *all, const tp_shape *shape,
+                                           const tp_w32_table *source)
 {
     for (size_t i = 0; i < all->count; i++)
         if (all->table[i].source == source) return &all->table[i];
     if (all->count == PREPARED) return NULL;
     prepared_table *t = &all->table[all->count++];
     t->source = source;
-    t->merge = merge_find(shape, source->count);
     merge_values(shape, source, t->values);
     rank_table_init(&t->ranks, source);
     return t;
@@ -434,10 +422,17 @@ typedef struct flight {
     tp_w32_job *job;
     const prepared_table *table[MAX_SELECTED]; /* by selector */
     const uint8_t *words_end;
-    uint32_t entries;        /* the most of its tables */
-    uint32_t group, groups;  /* the next one; in all */
+    uint32_t entries;       /* the most of its tables */
+    uint32_t group, groups; /* the next one; in all */
     bool bad;
 } flight;
+
+/* The low halves of 32 u32. */
+static INLINE __m512i pack32(__m512i a, __m512i b)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)), _mm512_cvtepi32_epi16(b),
+                              1);
+}
 
 /* q and low of 32 states; false if one is out of range. */
 static bool load_states(const uint8_t *p, unsigned K, __m512i *q, __m512i *low)
@@ -446,8 +441,8 @@ static bool load_states(const uint8_t *p, unsigned K, __m512i *q, __m512i *low)
     const __m512i least = _mm512_set1_epi32(1 << K), span = _mm512_set1_epi32((1 << (16 + K)) - (1 << K));
     __m512i x0 = _mm512_loadu_si512(p), x1 = _mm512_loadu_si512(p + 64);
     __m512i q0 = _mm512_srl_epi32(x0, by), q1 = _mm512_srl_epi32(x1, by);
-    *q = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(q0)), _mm512_cvtepi32_epi16(q1), 1);
-    *low = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(x0)), _mm512_cvtepi32_epi16(x1), 1);
+    *q = pack32(q0, q1);
+    *low = pack32(x0, x1);
     return _mm512_cmpge_epu32_mask(_mm512_sub_epi32(x0, least), span) == 0 &&
            _mm512_cmpge_epu32_mask(_mm512_sub_epi32(x1, least), span) == 0;
 }
@@ -487,17 +482,13 @@ static void flight_end(const flight *f, const tp_shape *shape)
     job->good = !f->bad && f->s.w == f->words_end && states_ended(f->s.q, f->s.low, TP_W32_K);
     if (job->good && job->nx) {
         const size_t words = ((size_t)job->nw * 2 + 3) & ~(size_t)3;
-        tp_w32_apply_exceptions(shape, job->words + words + tp_selector_bytes(job->n, job->selector_bits), job->nx,
-                                job->n, job->dst);
+        tp_w32_apply_exceptions(shape, job->words + words + tp_selector_bytes(job->n, job->selector_bits),
+                                job->nx, job->n, job->dst);
     }
 }
 
 static void w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
 {
-    if (!merge_find(shape, 0)) {
-        tp_portable_w32_decode(shape, jobs, count);
-        return;
-    }
     _Alignas(64) uint16_t ranks[STREAMS][TP_GROUP];
     _Alignas(64) uint8_t tail[TP_GROUP * 8];
     prepared_tables tables;
@@ -506,7 +497,8 @@ static void w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
     const size_t element = tp_shape_element(shape);
     const size_t raw_step = (size_t)128 * shape->R, low_step = (size_t)TP_GROUP * (shape->low == 1 ? 1 : 2);
     const int steps = 32 / shape->c;
-    const pace per_step = {32 * element * shape->c, (size_t)4 * shape->R * shape->c, low_step / (size_t)steps};
+    const pace per_step = {TP_GROUP * element / (size_t)steps, raw_step / (size_t)steps,
+                           low_step / (size_t)steps};
     /* As many at once as make all rounds equally full. */
     const size_t rounds = (count + STREAMS - 1) / STREAMS;
     const size_t width = count ? (count + rounds - 1) / rounds : 0;
@@ -538,13 +530,14 @@ static void w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
         for (; run; run--) {
             for (size_t i = 0; i < n; i++) {
                 flight *f = &flights[i];
-                /* A group takes at most 2048 bytes of words and looks at 64 more, so that one check a group stays
-                 * within TP_SLACK. A damaged stream starts over: harmless, and no branch for the others. */
+                /* A group takes at most 2048 bytes of words and looks at 64 more: with one check a group,
+                 * reads stay within TP_SLACK. A damaged stream starts over, to be rejected at its end. */
                 if (f->s.w > f->words_end) {
                     f->bad = true;
                     f->s.w = f->job->words;
                 }
-                f->s.table = &f->table[tp_selector(f->job->selectors, f->job->selector_bits, f->group)]->ranks;
+                f->s.table =
+                    &f->table[tp_selector(f->job->selectors, f->job->selector_bits, f->group)]->ranks;
                 f->s.next_dst = f->at.dst + TP_GROUP * element;
                 f->s.next_raw = f->at.raw + raw_step;
                 f->s.next_low[0] = shape->low ? f->at.low + low_step : f->s.next_raw;
@@ -562,11 +555,11 @@ static void w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
                 if (left < TP_GROUP) {
                     uint8_t *dst = f->at.dst;
                     f->at.dst = tail;
-                    t->merge(&f->at);
+                    merge(shape, &f->at, t->source->count <= 32);
                     memcpy(dst, tail, left * element);
                     continue; /* it was the last */
                 }
-                t->merge(&f->at);
+                merge(shape, &f->at, t->source->count <= 32);
                 f->at.dst += TP_GROUP * element;
                 f->at.raw += raw_step;
                 if (shape->low) f->at.low += low_step;

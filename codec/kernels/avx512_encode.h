@@ -2,11 +2,15 @@
  * Elements to W32 and pairs streams (docs/format.md section 7) with AVX-512. Part of avx512.c.
  *
  * Groups are taken last to first, as rANS runs backwards, each in two stages:
- *  1. split: tops to raw rows, low planes, and a rank (table entry) a symbol, in the order of stage 2.
- *  2. rANS: 32 states in two registers. A step is one chain of dependent operations, some 20 cycles, and there
- *     is one stream only: so all that depends on nothing but ranks is looked up beside the chain, and the chain
- *     itself has no division, no correction and no mask register.
- * Words are written in the order of coding and turned around at the end: hence lanes are kept last to first.
+ *
+ * 1. split: elements to raw rows, low planes, and a rank (table entry) a symbol, in the order of stage 2.
+ *
+ * 2. rANS: 32 states in two registers. A step is one chain of dependent operations, some 20 cycles, and
+ * there is one stream only. So what depends on nothing but the rank is looked up beside the chain, and the
+ * chain itself has no division, no correction and no mask register.
+ *
+ * Words are written in the order of coding and turned around at the end: hence lanes are kept last to
+ * first.
  *
  * All functions with constant parameters are templates: always inlined, the constants fold.
  */
@@ -24,9 +28,9 @@ enum {
 typedef struct symbol_map {
     const tp_w32_encode_table *table;
     int kind;
-    __m512i ranks[4];   /* bytes, TP_NO_ENTRY where there is none; pairs: by 16 * code of the second + code of the first */
+    __m512i ranks[4];   /* bytes; TP_NO_ENTRY where there is none */
     __m512i symbols[2]; /* u16 by rank, for MAP_LOW_BYTE */
-    __m512i codes[4];   /* pairs: byte to 0..14, or 15 */
+    __m512i codes[4];   /* pairs: an exponent's code 0..14, or 15; ranks are by code + 16 * second code */
 } symbol_map;
 
 /* What depends on the table only, as stage 2 wants it (u16 by rank). */
@@ -37,10 +41,13 @@ typedef struct rans_table {
     __m512i low[4], high[4]; /* halves of the reciprocal */
 } rans_table;
 
-/* x / F = x * m >> 32 + shift for all x < F << 16, with m = ceil(2^(32 + shift) / F) < 2^32: m * F exceeds 2^(32 +
- * shift) by e < F, and x * e < F * F << 16 < 2^(32 + shift), as 2^shift >= F / 2 and F < 2^14. For F = 1 no such
- * m has 32 bits; 2^32 - 1 yields x - 1, made good by a bias larger by L - 1. */
-static void rans_constants(uint32_t F, uint32_t start, uint32_t L, uint32_t *m, uint32_t *bias, uint32_t *shift)
+/*
+ * x / F = x * m >> 32 + shift for all x < F << 16, with m = ceil(2^(32 + shift) / F): m * F exceeds
+ * 2^(32 + shift) by e < F, and x * e < F * F << 16 < 2^(32 + shift), as F / 2 <= 2^shift < F < 2^14; and
+ * m < 2^32. For F = 1 that would be m = 2^32: 2^32 - 1 yields x - 1, made good by a bias larger by L - 1.
+ */
+static void rans_constants(uint32_t F, uint32_t start, uint32_t L, uint32_t *m, uint32_t *bias,
+                           uint32_t *shift)
 {
     *shift = F > 2 ? 31 - (uint32_t)__builtin_clz(F - 1) : 0;
     *m = F > 1 ? (uint32_t)((((uint64_t)1 << (32 + *shift)) + F - 1) / F) : UINT32_MAX;
@@ -102,9 +109,17 @@ static void symbol_map_init(symbol_map *map, const tp_shape *shape, const tp_w32
     for (int i = 0; i < 4; i++) map->ranks[i] = _mm512_load_si512(ranks + 64 * i);
 }
 
+/* 32 bytes to u16. */
+static INLINE __m512i load_widened(const uint8_t *p)
+{
+    return _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)p));
+}
+
+/* 256 values of u8. */
 static INLINE __m512i lookup8_256(const __m512i table[4], __m512i index)
 {
-    return _mm512_mask_mov_epi8(_mm512_permutex2var_epi8(table[0], index, table[1]), _mm512_movepi8_mask(index),
+    return _mm512_mask_mov_epi8(_mm512_permutex2var_epi8(table[0], index, table[1]),
+                                _mm512_movepi8_mask(index),
                                 _mm512_permutex2var_epi8(table[2], index, table[3]));
 }
 
@@ -119,71 +134,73 @@ typedef struct split {
     uint32_t position;    /* of the group's first element (pairs: pair) */
 } split;
 
-/* The symbol at a lane's place, from memory. */
-static INLINE uint32_t symbol_at(const uint8_t *src, int T, int R, int low, int c, bool rotated)
+/* The symbol whose first element is at src. */
+static INLINE uint32_t symbol_at(tp_shape s, const uint8_t *src)
 {
     uint32_t symbol = 0;
-    for (int k = 0; k < c; k++) {
-        const uint8_t *p = src + (size_t)k * (size_t)(T / 8 + low) + low;
-        const uint32_t top = T == 16 ? (uint32_t)p[0] | (uint32_t)p[1] << 8 : *p;
-        symbol |= (top >> (rotated ? R - 1 : R) & ((1u << (T - R)) - 1)) << k * (T - R);
+    for (int k = 0; k < s.c; k++) {
+        const uint8_t *top = src + k * (s.T / 8 + s.low) + s.low;
+        symbol |= tp_symbol_of(s, s.T == 16 ? tp_load16(top) : *top) << k * (s.T - s.R);
     }
     return symbol;
 }
 
-static NOINLINE void ranks_scalar(const tp_w32_encode_table *table, const uint16_t *symbols, int count, uint8_t *ranks)
+static NOINLINE void ranks_scalar(const tp_w32_encode_table *table, const uint16_t *symbols, int count,
+                                  uint8_t *ranks)
 {
     for (int i = 0; i < count; i++) ranks[i] = table->entry[symbols[i]];
 }
 
 /* Appends the symbols of a row that have no entry: bit i of missing is symbol i. */
-static INLINE uint32_t *add_exceptions(uint64_t missing, const uint8_t *src, uint32_t position, int T, int R, int low,
-                                       int c, bool rotated, uint32_t *exceptions)
+static INLINE uint32_t *add_exceptions(tp_shape s, uint64_t missing, const uint8_t *src, uint32_t position,
+                                       uint32_t *exceptions)
 {
-    const size_t step = (size_t)(T / 8 + low) * (size_t)c;
+    const size_t step = (size_t)(s.T / 8 + s.low) * s.c;
     for (; missing; missing &= missing - 1) {
         const uint32_t i = (uint32_t)_tzcnt_u64(missing);
-        *exceptions++ = (position + i) | symbol_at(src + i * step, T, R, low, c, rotated) << (c == 2 ? 16 : 18);
+        *exceptions++ = (position + i) | symbol_at(s, src + i * step) << (s.c == 2 ? 16 : 18);
     }
     return exceptions;
 }
 
 /* Ranks of a row's symbols (v: its tops) to `ranks`, exceptions to the list. */
-static INLINE uint32_t *row_ranks(const symbol_map *map, const __m512i v[2], const uint8_t *src, uint32_t position,
-                                  uint8_t *ranks, uint32_t *exceptions, int T, int R, int low, int c, bool rotated)
+static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m512i v[2], const uint8_t *src,
+                                  uint32_t position, uint8_t *ranks, uint32_t *exceptions)
 {
-    const __m512i place = _mm512_set1_epi16((short)(rotated ? R - 1 : R));
+    const __m512i place = _mm512_set1_epi16((short)(s.rotated ? s.R - 1 : s.R));
     const __m512i common = _mm512_set1_epi8((char)map->table->common);
-    if (T == 8) {
+    if (s.T == 8) {
         __m512i rank[2];
-        UNROLL for (int h = 0; h < 2; h++) {
-            const __m512i keep = _mm512_set1_epi8((char)((1 << (T - R)) - 1));
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            const __m512i keep = _mm512_set1_epi8((char)((1 << (s.T - s.R)) - 1));
             __m512i symbol = _mm512_and_si512(_mm512_srlv_epi16(v[h], place), keep);
             rank[h] = _mm512_permutex2var_epi8(map->ranks[0], symbol, map->ranks[1]);
             const uint64_t missing = _mm512_movepi8_mask(rank[h]);
             if (__builtin_expect(missing != 0, 0)) {
                 rank[h] = _mm512_mask_mov_epi8(rank[h], missing, common);
-                exceptions = add_exceptions(missing, src + 64 * h * (1 + low), position + 64 * (uint32_t)h, T, R, low, c,
-                                            rotated, exceptions);
+                exceptions = add_exceptions(s, missing, src + 64 * h * (1 + s.low),
+                                            position + 64 * (uint32_t)h, exceptions);
             }
         }
         _mm512_store_si512(ranks, _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4), rank[1]));
-        _mm512_store_si512(ranks + 64, _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4 + 64), rank[1]));
+        _mm512_store_si512(ranks + 64,
+                           _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4 + 64), rank[1]));
         return exceptions;
     }
     __m512i rank, symbol[2];
     uint64_t missing;
-    if (c == 2) {
-        /* exponents to bytes, bytes to codes, codes of a pair side by side: an index of 8 bits at every even byte */
+    if (s.c == 2) {
+        /* exponents to bytes, bytes to codes, a pair's codes to an index: every even byte */
         symbol[0] = _mm512_srlv_epi16(v[0], place);
         symbol[1] = _mm512_srlv_epi16(v[1], place);
         __m512i pairs = _mm512_permutex2var_epi8(symbol[0], _mm512_load_si512(even8), symbol[1]);
         if (__builtin_expect(map->kind == MAP_SCALAR, 0)) {
             _Alignas(64) uint16_t symbols[32];
-            _Alignas(64) uint8_t found[64] = {0};
+            _Alignas(64) uint8_t found[32];
             _mm512_store_si512(symbols, pairs);
             ranks_scalar(map->table, symbols, 32, found);
-            rank = _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)found));
+            rank = load_widened(found);
         } else {
             __m512i code = lookup8_256(map->codes, pairs);
             code = _mm512_or_si512(code, _mm512_srli_epi16(code, 4));
@@ -191,11 +208,12 @@ static INLINE uint32_t *row_ranks(const symbol_map *map, const __m512i v[2], con
         }
         missing = _mm512_test_epi16_mask(rank, _mm512_set1_epi16(0x80));
     } else {
-        const __m512i keep = _mm512_set1_epi16((short)((1 << (T - R)) - 1));
+        const __m512i keep = _mm512_set1_epi16((short)((1 << (s.T - s.R)) - 1));
         symbol[0] = _mm512_and_si512(_mm512_srlv_epi16(v[0], place), keep);
         symbol[1] = _mm512_and_si512(_mm512_srlv_epi16(v[1], place), keep);
         if (__builtin_expect(map->kind == MAP_WINDOW, 1)) {
-            const __m512i first = _mm512_set1_epi16((short)map->table->symbol[0]), last = _mm512_set1_epi16(127);
+            const __m512i first = _mm512_set1_epi16((short)map->table->symbol[0]),
+                          last = _mm512_set1_epi16(127);
             __m512i a = _mm512_min_epu16(_mm512_sub_epi16(symbol[0], first), last);
             __m512i b = _mm512_min_epu16(_mm512_sub_epi16(symbol[1], first), last);
             __m512i index = _mm512_permutex2var_epi8(a, _mm512_load_si512(even8), b);
@@ -221,12 +239,13 @@ static INLINE uint32_t *row_ranks(const symbol_map *map, const __m512i v[2], con
         }
     }
     if (__builtin_expect(missing != 0, 0)) {
-        rank = c == 2 ? _mm512_mask_mov_epi16(rank, (__mmask32)missing, common) : _mm512_mask_mov_epi8(rank, missing, common);
-        exceptions = add_exceptions(missing, src, position, T, R, low, c, rotated, exceptions);
+        rank = s.c == 2 ? _mm512_mask_mov_epi16(rank, (__mmask32)missing, common)
+                        : _mm512_mask_mov_epi8(rank, missing, common);
+        exceptions = add_exceptions(s, missing, src, position, exceptions);
     }
-    if (c == 2)
-        _mm256_store_si256((__m256i *)(void *)ranks,
-                           _mm512_castsi512_si256(_mm512_permutexvar_epi8(_mm512_load_si512(lanes1), rank)));
+    if (s.c == 2)
+        _mm256_store_si256((__m256i *)(void *)ranks, _mm512_castsi512_si256(_mm512_permutexvar_epi8(
+                                                         _mm512_load_si512(lanes1), rank)));
     else
         _mm512_store_si512(ranks, _mm512_permutexvar_epi8(_mm512_load_si512(lanes2), rank));
     return exceptions;
@@ -235,16 +254,16 @@ static INLINE uint32_t *row_ranks(const symbol_map *map, const __m512i v[2], con
 /* ---- split ---- */
 
 /* 64 bytes of tops from their elements; low bytes to their planes. */
-static INLINE __m512i take_half(const uint8_t *src, int low, uint8_t *planes, size_t stride)
+static INLINE __m512i take_half(tp_shape s, const uint8_t *src, uint8_t *planes, size_t stride)
 {
     __m512i a = _mm512_loadu_si512(src);
-    if (low == 0) return a;
+    if (s.low == 0) return a;
     __m512i b = _mm512_loadu_si512(src + 64);
-    if (low == 1) {
+    if (s.low == 1) {
         if (planes) _mm512_storeu_si512(planes, _mm512_permutex2var_epi8(a, _mm512_load_si512(even8), b));
         return _mm512_permutex2var_epi8(a, _mm512_load_si512(odd8), b);
     }
-    if (low == 2) {
+    if (s.low == 2) {
         if (planes) _mm512_storeu_si512(planes, _mm512_permutex2var_epi16(a, _mm512_load_si512(even16), b));
         return _mm512_permutex2var_epi16(a, _mm512_load_si512(odd16), b);
     }
@@ -262,80 +281,77 @@ static INLINE __m512i take_half(const uint8_t *src, int low, uint8_t *planes, si
 }
 
 /* Returns the number of exceptions. */
-static INLINE uint32_t split_template(const split *to, int T, int R, int low, int c, bool rotated)
+static INLINE uint32_t split_template(tp_shape s, const split *to)
 {
-    const int J = T / R, spare = T - J * R;
-    const size_t low_step = 64 / (size_t)(T / 8) * (low == 1 ? 1u : 2u);
-    const size_t src_step = 64 / (size_t)(T / 8) * (size_t)(T / 8 + low);
-    const uint32_t row_symbols = 1024u / (uint32_t)T / (uint32_t)c;
-    const __m512i mask = _mm512_set1_epi32((int)field(T, rotated, 0, R));
+    const int J = s.T / s.R, spare = s.T - J * s.R;
+    const size_t elements = 512u / s.T; /* a half row */
+    const size_t low_step = elements * (s.low == 1 ? 1 : 2),
+                 src_step = elements * (size_t)(s.T / 8 + s.low);
+    const uint32_t row_symbols = 1024u / s.T / s.c;
+    const __m512i mask = _mm512_set1_epi32((int)tp_field(s, 0, s.R));
     const symbol_map *map = to->map;
     const uint8_t *src = to->src;
     uint8_t *raw = to->raw, *planes = to->low, *ranks = to->ranks;
     uint32_t *exceptions = to->exceptions, position = to->position;
 
-    ROLLED for (int k = 0; k < R; k++, raw += 128) {
+    ROLLED for (int k = 0; k < s.R; k++, raw += 128)
+    {
         __m512i word[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-        UNROLL for (int j = 0; j < J; j++) {
+        UNROLL for (int j = 0; j < J; j++)
+        {
             __m512i v[2];
             const uint8_t *row = src;
-            UNROLL for (int h = 0; h < 2; h++) {
-                v[h] = take_half(src, low, planes, to->low_stride);
+            UNROLL for (int h = 0; h < 2; h++)
+            {
+                v[h] = take_half(s, src, planes, to->low_stride);
                 __m512i bits = _mm512_and_si512(v[h], mask);
-                if (j) bits = _mm512_rolv_epi32(bits, _mm512_set1_epi32(R * j));
+                if (j) bits = _mm512_rolv_epi32(bits, _mm512_set1_epi32(s.R * j));
                 word[h] = _mm512_or_si512(word[h], bits);
                 src += src_step;
                 if (planes) planes += low_step;
             }
-            exceptions = row_ranks(map, v, row, position, ranks, exceptions, T, R, low, c, rotated);
+            exceptions = row_ranks(s, map, v, row, position, ranks, exceptions);
             position += row_symbols;
             ranks += row_symbols;
         }
         _mm512_storeu_si512(raw, word[0]);
         _mm512_storeu_si512(raw + 64, word[1]);
     }
-    UNROLL for (int j = 0; j < T - J * R; j++) {
+    UNROLL for (int j = 0; j < s.T - J * s.R; j++)
+    {
         __m512i v[2];
         const uint8_t *row = src;
-        UNROLL for (int h = 0; h < 2; h++) {
-            v[h] = take_half(src, low, planes, to->low_stride);
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            v[h] = take_half(s, src, planes, to->low_stride);
             src += src_step;
             if (planes) planes += low_step;
-            UNROLL for (int k = 0; k < R; k++) { /* as in merge_template */
-                const int from = k * spare > j * R ? k * spare : j * R;
-                const int end = (k + 1) * spare < (j + 1) * R ? (k + 1) * spare : (j + 1) * R;
+            UNROLL for (int k = 0; k < s.R; k++) /* as in merge_template */
+            {
+                const int from = k * spare > j * s.R ? k * spare : j * s.R;
+                const int end = (k + 1) * spare < (j + 1) * s.R ? (k + 1) * spare : (j + 1) * s.R;
                 if (from < end) {
-                    const int a = from - j * R;
+                    const int a = from - j * s.R;
+                    const uint32_t field = tp_field(s, (unsigned)a, (unsigned)(end - from));
                     uint8_t *word = to->raw + 128 * k + 64 * h;
-                    __m512i bits = _mm512_and_si512(v[h], _mm512_set1_epi32((int)field(T, rotated, a, end - from)));
-                    bits = _mm512_rolv_epi32(bits, _mm512_set1_epi32(J * R + (from - k * spare) - a));
+                    __m512i bits = _mm512_and_si512(v[h], _mm512_set1_epi32((int)field));
+                    bits = _mm512_rolv_epi32(bits, _mm512_set1_epi32(J * s.R + (from - k * spare) - a));
                     _mm512_storeu_si512(word, _mm512_or_si512(_mm512_loadu_si512(word), bits));
                 }
             }
         }
-        exceptions = row_ranks(map, v, row, position, ranks, exceptions, T, R, low, c, rotated);
+        exceptions = row_ranks(s, map, v, row, position, ranks, exceptions);
         position += row_symbols;
         ranks += row_symbols;
     }
     return (uint32_t)(exceptions - to->exceptions);
 }
 
-typedef uint32_t split_function(const split *to);
-#define SPLIT(T, R, low, c, rotated)                                                                       \
-    static uint32_t split_##T##_##R##_##low##_##c##_##rotated(const split *to)                             \
-    {                                                                                                      \
-        return split_template(to, T, R, low, c, rotated);                                                  \
-    }
-EACH_SHAPE(SPLIT)
-
-static split_function *split_find(const tp_shape *shape)
+static NOINLINE uint32_t split_group(const tp_shape *shape, const split *to)
 {
-#define SPLIT_CASE(T_, R_, low_, c_, rotated_)                                                             \
-    if (shape->T == T_ && shape->R == R_ && shape->low == low_ && shape->c == c_ && shape->rotated == rotated_) \
-        return split_##T_##_##R_##_##low_##_##c_##_##rotated_;
-    EACH_SHAPE(SPLIT_CASE)
-#undef SPLIT_CASE
-    return NULL;
+    uint32_t count = 0;
+    TP_FOR_SHAPE(shape, count = split_template, to);
+    return count;
 }
 
 /* ---- rANS ---- */
@@ -358,7 +374,8 @@ static INLINE void rans_step(__m512i x[2], uint8_t **w, __m512i F, __m512i bias,
     *w += 2 * (unsigned)_mm_popcnt_u32(give);
 
     const __m512i rest = _mm512_sub_epi16(_mm512_set1_epi16((short)(1 << K)), F); /* L - F */
-    UNROLL for (int h = 0; h < 2; h++) {
+    UNROLL for (int h = 0; h < 2; h++)
+    {
         __m512i limit = h ? _mm512_unpackhi_epi16(zero, F) : _mm512_unpacklo_epi16(zero, F);
         __m512i m = h ? _mm512_unpackhi_epi16(low, high) : _mm512_unpacklo_epi16(low, high);
         __m512i b = h ? _mm512_unpackhi_epi16(bias, zero) : _mm512_unpacklo_epi16(bias, zero);
@@ -388,9 +405,10 @@ static INLINE void rans_template(rans_state *s, const rans_table *table, const u
     const rans_table t = *table;
     __m512i x[2] = {s->x[0], s->x[1]};
     uint8_t *w = s->w;
-    ROLLED for (const uint8_t *p = ranks + 32 * steps; p != ranks;) {
+    ROLLED for (const uint8_t *p = ranks + 32 * steps; p != ranks;)
+    {
         p -= 32;
-        __m512i rank = _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)p));
+        __m512i rank = load_widened(p);
         __m512i bias = lookup16(t.bias, rank, entries), shift = _mm512_srli_epi16(bias, BIAS_BITS);
         bias = _mm512_and_si512(bias, _mm512_set1_epi16((1 << BIAS_BITS) - 1));
         rans_step(x, &w, lookup16(t.F, rank, entries), bias, shift, lookup16(t.low, rank, entries),
@@ -405,10 +423,11 @@ static INLINE void rans_template(rans_state *s, const rans_table *table, const u
     s->w = w;
 }
 
-typedef void rans_function(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps, split_ahead next);
+typedef void rans_function(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps,
+                           split_ahead next);
 #define RANS(entries, lines)                                                                               \
-    static void rans_##entries##_##lines(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps, \
-                                         split_ahead next)                                                 \
+    static void rans_##entries##_##lines(rans_state *s, const rans_table *table, const uint8_t *ranks,     \
+                                         int steps, split_ahead next)                                      \
     {                                                                                                      \
         rans_template(s, table, ranks, steps, next, entries, lines);                                       \
     }
@@ -431,10 +450,10 @@ static rans_function *rans_find(uint32_t entries, size_t src_step)
 /* States, lane 0 first. */
 static void rans_store_states(const rans_state *s, uint8_t *out)
 {
-    _Alignas(64) uint32_t x[32];
-    _mm512_store_si512(x, s->x[0]);
-    _mm512_store_si512(x + 16, s->x[1]);
-    for (int p = 0; p < 32; p++) memcpy(out + 4 * (31 - p), &x[p / 8 * 4 + p % 4 + (p & 4 ? 16 : 0)], 4);
+    _Alignas(64) uint32_t x[2][16];
+    _mm512_store_si512(x[0], s->x[0]);
+    _mm512_store_si512(x[1], s->x[1]);
+    for (int p = 0; p < 32; p++) tp_store32(out + 4 * (31 - p), x[p / 4 % 2][p / 8 * 4 + p % 4]);
 }
 
 /* nw words from src to dst, last first. */
@@ -458,18 +477,15 @@ _Static_assert(SCRATCH_LIST + 4 * ENCODE_ELEMENTS <= TP_ENCODE_SCRATCH, "encode 
 
 static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
 {
-    split_function *const split_group = split_find(shape);
-    if (!split_group) {
-        tp_portable_w32_encode(shape, job);
-        return;
-    }
     _Alignas(64) uint8_t ranks[TP_GROUP], padded[TP_GROUP * 8];
     uint32_t exceptions[TP_GROUP];
     symbol_map maps[MAX_SELECTED];
     rans_table tables[MAX_SELECTED];
     const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
-    const size_t element = tp_shape_element(shape), words_at = tp_stream_words_at(shape, job->n, job->with_low);
+    const size_t element = tp_shape_element(shape),
+                 words_at = tp_stream_words_at(shape, job->n, job->with_low);
     const unsigned selected = 1u << job->selector_bits;
+    const size_t low_step = (size_t)TP_GROUP * (shape->low == 1 ? 1 : 2);
     const int steps = 32 / shape->c;
     uint32_t entries = 0;
 
@@ -486,7 +502,8 @@ static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
     uint8_t *const list_end = job->scratch + TP_ENCODE_SCRATCH;
     uint8_t *list = list_end;
     uint8_t *const planes = job->payload + 128 + (size_t)groups * 128 * shape->R;
-    split_ahead next = {.src_step = 32 * element * shape->c, .raw_step = (size_t)4 * shape->R * shape->c};
+    split_ahead next = {.src_step = TP_GROUP * element / (size_t)steps,
+                        .raw_step = (size_t)128 * shape->R / (size_t)steps};
     rans_function *const run = rans_find(entries, next.src_step);
     split to = {.ranks = ranks, .exceptions = exceptions, .low_stride = (size_t)groups * TP_GROUP * 2};
     for (uint32_t g = groups; g-- > 0;) {
@@ -495,13 +512,13 @@ static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
         const size_t left = job->n - (size_t)g * TP_GROUP;
         to.src = job->src + (size_t)g * TP_GROUP * element;
         if (left < TP_GROUP) {
-            /* Elements of the common symbol, all other bits zero: so no other code needs to know of padding. In
-             * pairs the second half of an odd last one comes out as portable kernels define it, too. */
+            /* Elements of the common symbol, all other bits zero: no other code needs to know of padding,
+             * and the missing half of an odd last pair becomes what it has to be. */
             const uint32_t common = table->symbol[table->common];
             memset(padded, 0, TP_GROUP * element);
             for (size_t i = left; i < TP_GROUP; i++) {
                 const uint32_t symbol = shape->c == 1 ? common : common >> 8 * (i & 1) & 255;
-                const uint32_t top = symbol << (shape->rotated ? shape->R - 1 : shape->R);
+                const uint32_t top = tp_symbol_bits(*shape, symbol);
                 memcpy(padded + i * element + shape->low, &top, shape->T / 8);
             }
             memcpy(padded, to.src, left * element);
@@ -509,9 +526,9 @@ static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
         }
         to.map = &maps[selector];
         to.raw = job->payload + 128 + (size_t)g * 128 * shape->R;
-        to.low = shape->low && job->with_low ? planes + (size_t)g * TP_GROUP * (shape->low == 1 ? 1 : 2) : NULL;
+        to.low = shape->low && job->with_low ? planes + g * low_step : NULL;
         to.position = g * (TP_GROUP / shape->c);
-        const uint32_t count = split_group(&to);
+        const uint32_t count = split_group(shape, &to);
         list -= 4 * (size_t)count;
         memcpy(list, exceptions, 4 * (size_t)count);
         next.src = job->src + (size_t)(g ? g - 1 : 0) * TP_GROUP * element;

@@ -1,8 +1,8 @@
 /*
  * Wide streams (docs/format.md section 7) with AVX-512. Part of avx512.c.
  *
- * As W32, but tables of 256 values fill eight registers each: they are permuted straight from the first-level
- * cache, four permutations and three blends a value.
+ * As W32, but tables of 256 values of u16 fill eight registers: they are read from the first-level cache at
+ * every step, and a lookup takes four permutations and three blends.
  */
 #ifndef TP_CODEC_AVX512_WIDE_H
 #define TP_CODEC_AVX512_WIDE_H
@@ -57,7 +57,8 @@ static INLINE __m512i lookup16_256(const __m512i table[8], __m512i index, __mmas
     __m512i b = _mm512_permutex2var_epi16(table[2], index, table[3]);
     __m512i c = _mm512_permutex2var_epi16(table[4], index, table[5]);
     __m512i d = _mm512_permutex2var_epi16(table[6], index, table[7]);
-    return _mm512_mask_mov_epi16(_mm512_mask_mov_epi16(a, bit6, b), bit7, _mm512_mask_mov_epi16(c, bit6, d));
+    return _mm512_mask_mov_epi16(_mm512_mask_mov_epi16(a, bit6, b), bit7,
+                                 _mm512_mask_mov_epi16(c, bit6, d));
 }
 
 typedef struct wide_flight {
@@ -71,21 +72,24 @@ typedef struct wide_flight {
     bool bad;
 } wide_flight;
 
-static INLINE void wide_step(__m512i *q, __m512i *low, const uint8_t **w, const wide_ranks *table, uint16_t *ranks)
+static INLINE void wide_step(__m512i *q, __m512i *low, const uint8_t **w, const wide_ranks *table,
+                             uint16_t *ranks)
 {
     const __m512i six = _mm512_set1_epi16(64), seven = _mm512_set1_epi16(128);
     /* bits 0..7 are the bucket; above them is some of q, which no lookup sees */
     __m512i bucket = _mm512_srli_epi16(*low, 4);
     __mmask32 bit6 = _mm512_test_epi16_mask(bucket, six), bit7 = _mm512_test_epi16_mask(bucket, seven);
     __m512i bits = lookup16_256(table->bits, bucket, bit6, bit7);
-    __m512i next = _mm512_mask_mov_epi16(_mm512_permutex2var_epi8(table->next[0], bucket, table->next[1]), bit7,
-                                         _mm512_permutex2var_epi8(table->next[2], bucket, table->next[3]));
+    __m512i next =
+        _mm512_mask_mov_epi16(_mm512_permutex2var_epi8(table->next[0], bucket, table->next[1]), bit7,
+                              _mm512_permutex2var_epi8(table->next[2], bucket, table->next[3]));
     bits = _mm512_popcnt_epi16(_mm512_shrdv_epi16(bits, _mm512_setzero_si512(), *low));
     __m512i rank = _mm512_sub_epi16(next, bits); /* in the low bytes */
     _mm512_store_si512(ranks, rank);
     bit6 = _mm512_test_epi16_mask(rank, six);
     bit7 = _mm512_test_epi16_mask(rank, seven);
-    advance(q, low, w, lookup16_256(table->F, rank, bit6, bit7), lookup16_256(table->start, rank, bit6, bit7), TP_WIDE_K);
+    advance(q, low, w, lookup16_256(table->F, rank, bit6, bit7),
+            lookup16_256(table->start, rank, bit6, bit7), TP_WIDE_K);
 }
 
 /* One group of count streams. */
@@ -104,7 +108,10 @@ static INLINE void wide_group_template(wide_flight *flights, int count)
 
 typedef void wide_group_function(wide_flight *flights);
 #define WIDE_GROUP(count)                                                                                  \
-    static void wide_group_##count(wide_flight *flights) { wide_group_template(flights, count); }
+    static void wide_group_##count(wide_flight *flights)                                                   \
+    {                                                                                                      \
+        wide_group_template(flights, count);                                                               \
+    }
 WIDE_GROUP(1)
 WIDE_GROUP(2)
 WIDE_GROUP(3)
@@ -194,8 +201,8 @@ static void wide_decode(tp_wide_job *jobs, size_t count)
 
 enum { WIDE_F, WIDE_BIAS, WIDE_SHIFT, WIDE_LOW, WIDE_HIGH, WIDE_PARTS };
 
-static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table, uint8_t *payload,
-                          size_t capacity, uint8_t *scratch, uint32_t *nw)
+static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table,
+                          uint8_t *payload, size_t capacity, uint8_t *scratch, uint32_t *nw)
 {
     _Alignas(64) uint16_t part[WIDE_PARTS][256];
     _Alignas(64) uint8_t symbols[TP_GROUP], padded[TP_GROUP];
@@ -225,11 +232,12 @@ static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_t
         for (int row = 0; row < TP_GROUP; row += 128) {
             __m512i a = _mm512_loadu_si512(group_src + row), b = _mm512_loadu_si512(group_src + row + 64);
             _mm512_store_si512(symbols + row, _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4), b));
-            _mm512_store_si512(symbols + row + 64, _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4 + 64), b));
+            _mm512_store_si512(symbols + row + 64,
+                               _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4 + 64), b));
         }
         ROLLED for (int at = TP_GROUP - 32; at >= 0; at -= 32)
         {
-            __m512i index = _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)(symbols + at)));
+            __m512i index = load_widened(symbols + at);
             __mmask32 bit6 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64));
             __mmask32 bit7 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(128));
             rans_step(x, &w, lookup16_256(tables[WIDE_F], index, bit6, bit7),

@@ -156,6 +156,7 @@ typedef struct tp_kernels {
 } tp_kernels;
 
 extern const tp_kernels tp_kernels_portable;
+extern const tp_kernels tp_kernels_avx2;   /* x86-64 only; needs AVX2 BMI BMI2 POPCNT */
 extern const tp_kernels tp_kernels_avx512; /* x86-64 only; needs F BW DQ VL VBMI VBMI2 BITALG */
 
 /* The kernels in use: the best that CPU and operating system have, or the forced ones. Resolved once. */

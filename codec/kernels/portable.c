@@ -3,9 +3,7 @@
 
 #include "codec/kernels/geometry.h"
 
-#define XXH_INLINE_ALL
-#define XXH_STATIC_LINKING_ONLY
-#include <xxhash.h>
+#include "codec/kernels/hashes.h"
 
 /* ------------------------------------------------------------------------------------------ decoding */
 
@@ -372,20 +370,6 @@ void tp_portable_plane_put(const uint8_t *plane, size_t size, unsigned element, 
                            uint8_t *dst)
 {
     for (size_t i = index; i < size; i += element) dst[i] = *plane++;
-}
-
-/* -------------------------------------------------------------------------------------------- hashes */
-
-static uint64_t hash64(const void *data, size_t size)
-{
-    return XXH3_64bits(data, size);
-}
-
-static void hash128(const void *data, size_t size, uint64_t hash[2])
-{
-    const XXH128_hash_t h = XXH3_128bits(data, size);
-    hash[0] = h.low64;
-    hash[1] = h.high64;
 }
 
 const tp_kernels tp_kernels_portable = {

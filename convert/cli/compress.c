@@ -1,11 +1,10 @@
 /* tensorpress compress */
-#include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "convert/text.h"
 #include "message.h"
 #include "progress.h"
 #include "signals.h"
@@ -34,59 +33,19 @@ static void report(const char *input, const char *output, const struct options *
              (unsigned long long)report->duplicate_frames);
 }
 
-/* true if `path` (its folder must exist) lies inside the folder `outer`, or is it. */
-static bool lies_inside(const char *path, const char *outer)
+/* A folder's name without slashes at its end; NULL: out of memory. */
+static char *trimmed(const char *folder)
 {
-    char *copy = strdup(path), *folder = NULL, *root = realpath(outer, NULL);
-    bool inside = false;
-    if (copy && root) {
-        char *slash = strrchr(copy, '/');
-        if (!slash)
-            folder = realpath(".", NULL);
-        else if (slash == copy)
-            folder = realpath("/", NULL);
-        else {
-            *slash = 0;
-            folder = realpath(copy, NULL);
-        }
-        size_t n = strlen(root);
-        if (folder && strncmp(folder, root, n) == 0)
-            inside = folder[n] == 0 || folder[n] == '/' || (n > 0 && root[n - 1] == '/');
-    }
-    free(copy);
-    free(folder);
-    free(root);
-    return inside;
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/') length--;
+    return strndup(folder, length);
 }
 
-/* A folder as the input: what is wrong usage is so already; the rest is not here yet. */
-static int refuse_folder(const char *input, const struct options *options)
+/* Whether a folder's name is one that an output can be named after. */
+static bool has_name(const char *folder)
 {
-    size_t length = strlen(input);
-    while (length > 1 && input[length - 1] == '/') length--;
-    size_t start = length;
-    while (start > 0 && input[start - 1] != '/') start--;
-    const char *base = input + start;
-    size_t base_length = length - start;
-    bool nameless = base_length == 0 || (base_length == 1 && base[0] == '.') ||
-                    (base_length == 2 && base[0] == '.' && base[1] == '.');
-    if (!options->output && !options->to_stdout && !options->dry_run) {
-        if (nameless)
-            return fail_usage("%s: a folder without a name of its own; name the output with -o", input);
-        char *output;
-        if (asprintf(&output, "%.*s.tpress", (int)length, input) < 0)
-            return fail(EXIT_SYSTEM, "out of memory");
-        int status = output_check(NULL, output, options->force);
-        free(output);
-        if (status != EXIT_OK) return status;
-    } else if (options->output) {
-        if (lies_inside(options->output, input))
-            return fail_usage("%s: lies inside the input folder %s; name an output outside of it with -o",
-                              options->output, input);
-        int status = output_check(NULL, options->output, options->force);
-        if (status != EXIT_OK) return status;
-    }
-    return fail(EXIT_UNSUPPORTED, "%s: is a folder; this version converts single files only", input);
+    const char *base = tp_text_base(folder);
+    return *base && strcmp(base, ".") != 0 && strcmp(base, "..") != 0;
 }
 
 static int compress_to(const char *input, const char *output, const struct options *options)
@@ -116,6 +75,24 @@ static int compress_to(const char *input, const char *output, const struct optio
     return EXIT_OK;
 }
 
+/* To the output that is asked for, or INPUT.tpress. */
+static int compress_named(const char *input, const struct stat *stat, const struct options *options)
+{
+    char *made = NULL;
+    const char *output = options->to_stdout ? NULL : options->output;
+    if (options->dry_run) return compress_to(input, NULL, options);
+    if (!options->to_stdout && !output) {
+        if (S_ISDIR(stat->st_mode) && !has_name(input))
+            return fail_usage("%s: a folder without a name of its own; name the output with -o", input);
+        if (asprintf(&made, "%s.tpress", input) < 0) return fail(EXIT_SYSTEM, "out of memory");
+        output = made;
+    }
+    int status = output_check(stat, output, options->force);
+    if (status == EXIT_OK) status = compress_to(input, output, options);
+    free(made);
+    return status;
+}
+
 static int run(const struct options *options)
 {
     const char *input = options->arguments[0];
@@ -124,32 +101,27 @@ static int run(const struct options *options)
     if (needs_name) return fail_usage("stdin: the output has no name; use -o PATH or -c");
     int status = input_stat(input, &stat);
     if (status != EXIT_OK) return status;
-    if (S_ISDIR(stat.st_mode) && is_stdin(input))
-        return fail(EXIT_UNSUPPORTED, "stdin: is a folder; name it as INPUT");
-    if (S_ISDIR(stat.st_mode)) return refuse_folder(input, options);
-    if (options->dry_run) return compress_to(input, NULL, options);
-
-    char *made = NULL;
-    const char *output = options->to_stdout ? NULL : options->output;
-    if (!options->to_stdout && !output) {
-        if (asprintf(&made, "%s.tpress", input) < 0) return fail(EXIT_SYSTEM, "out of memory");
-        output = made;
-    }
-    status = output_check(&stat, output, options->force);
-    if (status == EXIT_OK) status = compress_to(input, output, options);
-    free(made);
+    if (!S_ISDIR(stat.st_mode)) return compress_named(input, &stat, options);
+    if (is_stdin(input)) return fail(EXIT_UNSUPPORTED, "stdin: is a folder; name it as INPUT");
+    char *folder = trimmed(input);
+    if (!folder) return fail(EXIT_SYSTEM, "out of memory");
+    status = compress_named(folder, &stat, options);
+    free(folder);
     return status;
 }
 
 const struct verb verb_compress = {
     .name = "compress",
     .usage = "INPUT [-o OUT] [options]",
-    .about = "Converts a checkpoint (safetensors; anything else as bytes) into a sidecar container. INPUT "
-             "may be -\n"
-             "for stdin. OUT is INPUT.tpress unless named. The input is not changed. All cores are used "
-             "unless -j\n"
-             "says otherwise; the container's bytes do not depend on it.",
+    .about = "Converts a checkpoint (safetensors, GGUF; anything else as bytes) into a sidecar container. "
+             "INPUT may be a\n"
+             "folder: every file in it goes into one container, equal tensors once. It may be - for stdin. "
+             "OUT is\n"
+             "INPUT.tpress unless named. The input is not changed. All cores are used unless -j says otherwise; "
+             "the\n"
+             "container's bytes do not depend on it.",
     .examples = "  tensorpress compress model.safetensors\n"
+                "  tensorpress compress models/my-model -o my-model.tpress\n"
                 "  tensorpress compress -l max --sha256 --verify model.safetensors -o small.tpress\n"
                 "  tensorpress compress --dry-run model.safetensors\n"
                 "  cat model.safetensors | tensorpress compress - -o model.safetensors.tpress\n",

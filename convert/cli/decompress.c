@@ -4,19 +4,39 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "convert/text.h"
 #include "message.h"
 #include "progress.h"
 #include "signals.h"
 #include "verbs.h"
 
 /* FILE without ".tpress"; NULL if it does not end so, or nothing would be left. */
-static char *default_output(const char *input)
+static char *without_suffix(const char *input)
 {
     static const char suffix[] = ".tpress";
     size_t length = strlen(input), suffix_length = sizeof suffix - 1;
     if (length <= suffix_length || strcmp(input + length - suffix_length, suffix) != 0) return NULL;
     if (input[length - suffix_length - 1] == '/') return NULL;
     return strndup(input, length - suffix_length);
+}
+
+/* The name of the file that is asked for, in the container's folder. */
+static char *beside(const char *input, const char *file)
+{
+    char *output;
+    int folder = (int)(tp_text_base(input) - input);
+    return asprintf(&output, "%.*s%s", folder, input, tp_text_base(file)) < 0 ? NULL : output;
+}
+
+/* Where no output is named. */
+static int default_output(const char *input, const struct options *options, char **output)
+{
+    if (is_stdin(input)) return fail_usage("stdin: the output has no name; use -o PATH or -c");
+    if (options->file && !*tp_text_base(options->file))
+        return fail_help("--file %s: is no file", options->file);
+    *output = options->file ? beside(input, options->file) : without_suffix(input);
+    if (*output) return EXIT_OK;
+    return fail_usage("%s: its name does not end in .tpress; name the output with -o", input);
 }
 
 /* One file of a container, through the reader. */
@@ -94,6 +114,12 @@ static int restore(const char *input, const char *output, const struct options *
     return EXIT_OK;
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat s;
+    return path && stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
 static int run(const struct options *options)
 {
     const char *input = options->arguments[0];
@@ -101,17 +127,16 @@ static int run(const struct options *options)
     char *made = NULL;
     const char *output = options->to_stdout ? NULL : options->output;
     if (!options->to_stdout && !output) {
-        if (is_stdin(input)) return fail_usage("stdin: the output has no name; use -o PATH or -c");
-        made = default_output(input);
-        if (!made)
-            return fail_usage("%s: its name does not end in .tpress; name the output with -o", input);
+        int status = default_output(input, options, &made);
+        if (status != EXIT_OK) return status;
         output = made;
     }
     int status = input_stat(input, &stat);
     if (status == EXIT_OK && S_ISDIR(stat.st_mode))
         status = fail(EXIT_DATA, "%s: is a folder, not a tensorpress container",
                       is_stdin(input) ? "stdin" : input);
-    if (status == EXIT_OK) status = output_check(&stat, output, options->force);
+    /* Whether a folder may stand there depends on what the container holds: the library knows. */
+    if (status == EXIT_OK && !is_folder(output)) status = output_check(&stat, output, options->force);
     if (status == EXIT_OK)
         status = options->file ? restore_file(input, output, options) : restore(input, output, options);
     free(made);
@@ -121,12 +146,17 @@ static int run(const struct options *options)
 const struct verb verb_decompress = {
     .name = "decompress",
     .usage = "FILE [-o OUT] [options]",
-    .about = "Restores the original bytes from a container, checking everything. FILE may be - for stdin. "
-             "OUT is FILE\n"
-             "without .tpress unless named. All cores are used unless -j says otherwise.",
+    .about = "Restores the original file or folder from a container, checking everything. FILE may be - for "
+             "stdin. OUT is\n"
+             "FILE without .tpress unless named. A folder appears as a whole or not at all; -f replaces an empty "
+             "one only.\n"
+             "--file PATH restores one file, by default under its own name next to FILE. All cores are used "
+             "unless -j\n"
+             "says otherwise.",
     .examples = "  tensorpress decompress model.safetensors.tpress\n"
                 "  tensorpress decompress model.safetensors.tpress -o restored.safetensors -f\n"
                 "  tensorpress decompress -c model.safetensors.tpress | sha256sum\n"
+                "  tensorpress decompress my-model.tpress --file config.json -c\n"
                 "  tensorpress decompress --max-output 20G untrusted.tpress -o model.safetensors\n",
     .options = WRITING_OPTIONS | HAS(FILE) | HAS(MAX_OUTPUT),
     .min_arguments = 1,

@@ -7,6 +7,8 @@
 #include "convert/text.h"
 #include "json.h"
 #include "message.h"
+#include "repository.h"
+#include "units.h"
 #include "verbs.h"
 
 #define NAME_COLUMNS 64 /* the widest column of names; longer names push their line */
@@ -117,17 +119,18 @@ static void json_container(struct json *json, const tp_reader *reader)
     json_close(json, '}');
 }
 
-static int json_plain(struct json *json, const struct opened *opened)
+/* A plain file, called `path` here. */
+static int json_plain(struct json *json, tp_reader *reader, tp_text path)
 {
     tp_file_info file;
-    if (tp_reader_file(opened->reader, 0, &file) != TP_OK)
-        return fail(EXIT_DATA, "%s: cannot be described", opened->name);
+    if (tp_reader_file(reader, 0, &file) != TP_OK)
+        return fail(EXIT_DATA, "%.*s: cannot be described", (int)path.size, path.data);
     json_open(json, '{');
-    json_name(json, "path", (tp_text){opened->name, strlen(opened->name)});
+    json_name(json, "path", path);
     json_word(json, "format", tp_format_name(file.format));
     if (file.format == TP_FORMAT_BYTES) json_text(json, "reason", reason_of(&file));
-    json_number(json, "size", tp_reader_size(opened->reader));
-    json_tensors(json, opened->reader, &file, false);
+    json_number(json, "size", file.size);
+    json_tensors(json, reader, &file, false);
     json_close(json, '}');
     return EXIT_OK;
 }
@@ -331,7 +334,7 @@ static void put_summary(tp_text name, const tp_file_info *file)
     putchar('\n');
 }
 
-static int text_file(const struct opened *opened, const tp_file_info *file, tp_text name,
+static int text_file(const tp_reader *reader, const tp_file_info *file, tp_text name,
                      const struct options *options, bool container)
 {
     put_summary(name, file);
@@ -344,10 +347,20 @@ static int text_file(const struct opened *opened, const tp_file_info *file, tp_t
         }
         putchar('\n');
     }
-    int status = text_dtypes(opened->reader, file, container);
-    if (status == EXIT_OK && options->tensors && file->tensors > 0)
-        text_tensors(opened->reader, file, container);
+    text_units(reader, file, options->tensors);
+    int status = text_dtypes(reader, file, container);
+    if (status == EXIT_OK && options->tensors && file->tensors > 0) text_tensors(reader, file, container);
     return status;
+}
+
+/* How many of a container's entries are files. */
+static uint64_t count_files(const tp_reader *reader)
+{
+    tp_file_info file;
+    uint64_t count = 0;
+    for (size_t i = 0; i < tp_reader_files(reader); i++)
+        count += tp_reader_file(reader, i, &file) == TP_OK && !file.is_folder;
+    return count;
 }
 
 static int text_all(const struct opened *opened, const struct options *options)
@@ -359,7 +372,7 @@ static int text_all(const struct opened *opened, const struct options *options)
     if (tp_reader_format(reader) != TP_FORMAT_TPRESS) {
         if (tp_reader_file(reader, 0, &file) != TP_OK)
             return fail(EXIT_DATA, "%s: cannot be described", opened->name);
-        return text_file(opened, &file, name, options, false);
+        return text_file(reader, &file, name, options, false);
     }
     unsigned major = 0, minor = 0;
     uint64_t size = tp_reader_size(reader), original = tp_reader_original_size(reader);
@@ -367,15 +380,91 @@ static int text_all(const struct opened *opened, const struct options *options)
     put_column(name, 0);
     printf(": tpress %u.%u, %s for %s", major, minor, counted(size, "byte"), counted(original, "byte"));
     if (original > 0) printf(" (%s)", percent(size, original));
-    printf(", %s, %s\n", counted(tp_reader_files(reader), "file"),
+    printf(", %s, %s\n", counted(count_files(reader), "file"),
            counted(tp_reader_frames(reader), "frame"));
     for (size_t i = 0; status == EXIT_OK && i < tp_reader_files(reader); i++) {
         if (tp_reader_file(reader, i, &file) != TP_OK) break;
         if (file.is_folder) continue;
         putchar('\n');
-        status = text_file(opened, &file, file.path, options, true);
+        status = text_file(reader, &file, file.path, options, true);
     }
     return status;
+}
+
+/* ------------------------------------------------------------------------------------------ folders */
+
+static int describe_entry(const struct repository *folder, size_t entry, struct json *json,
+                          const struct options *options)
+{
+    tp_reader *reader;
+    tp_file_info file;
+    tp_error error;
+    size_t number;
+    memset(&error, 0, sizeof error);
+    tp_status status = repository_open(folder, entry, &reader, &number, &error);
+    if (status != TP_OK) return fail_error(status, &error);
+    int code = EXIT_OK;
+    if (json) {
+        code = json_plain(json, reader, repository_path(folder, entry));
+    } else if (tp_reader_file(reader, 0, &file) == TP_OK) {
+        putchar('\n');
+        code = text_file(reader, &file, file.path, options, false);
+    }
+    repository_close(folder, reader);
+    return code;
+}
+
+/* A file that cannot be opened is found before anything is printed. */
+static tp_status try_files(const tp_tree *tree, tp_error *error)
+{
+    tp_status status = TP_OK;
+    for (size_t i = 0; i < tree->count && status == TP_OK; i++) {
+        tp_input input;
+        if (tree->entries[i].folder) continue;
+        status = tp_tree_open_file(tree, i, &input, error);
+        tp_input_close(&input);
+    }
+    return status;
+}
+
+static int describe_folder(const struct repository *folder, struct json *json, const struct options *options)
+{
+    const tp_tree *tree = folder->tree;
+    int status = EXIT_OK;
+    if (json) {
+        json_open(json, '{');
+        json_word(json, "format", "folder");
+        json_name(json, "path", (tp_text){tree->name, strlen(tree->name)});
+        json_number(json, "size", tree->size);
+        json_key(json, "files");
+        json_open(json, '[');
+    } else {
+        put_column((tp_text){tree->name, strlen(tree->name)}, 0);
+        printf(": folder, %s, %s\n", counted(tree->size, "byte"), counted(tree->files, "file"));
+    }
+    for (size_t i = 0; i < tree->count && status == EXIT_OK; i++)
+        if (!tree->entries[i].folder) status = describe_entry(folder, i, json, options);
+    if (json && status == EXIT_OK) {
+        json_close(json, ']');
+        json_close(json, '}');
+    }
+    return status == EXIT_OK ? repository_check(folder) : status;
+}
+
+static int inspect_folder(const char *input, const struct options *options)
+{
+    tp_tree tree;
+    tp_error error;
+    struct json json;
+    memset(&error, 0, sizeof error);
+    tp_status status = tp_tree_open(&tree, input, -1, NULL, &error);
+    if (status == TP_OK) status = try_files(&tree, &error);
+    struct repository folder = {.name = tree.name, .tree = &tree};
+    json_init(&json, stdout);
+    int code = status == TP_OK ? describe_folder(&folder, options->json ? &json : NULL, options)
+                               : fail_error(status, &error);
+    tp_tree_close(&tree);
+    return code;
 }
 
 static int run(const struct options *options)
@@ -384,9 +473,9 @@ static int run(const struct options *options)
     struct stat stat;
     int status = input_stat(input, &stat);
     if (status != EXIT_OK) return status;
-    if (S_ISDIR(stat.st_mode))
-        return fail(EXIT_UNSUPPORTED, "%s: is a folder; this version inspects single files only",
-                    is_stdin(input) ? "stdin" : input);
+    if (S_ISDIR(stat.st_mode) && is_stdin(input))
+        return fail(EXIT_UNSUPPORTED, "stdin: is a folder; name it as FILE");
+    if (S_ISDIR(stat.st_mode)) return inspect_folder(input, options);
     struct opened opened;
     status = reader_open(input, &opened);
     if (status != EXIT_OK) return status;
@@ -398,7 +487,11 @@ static int run(const struct options *options)
         if (tp_reader_format(opened.reader) == TP_FORMAT_TPRESS)
             json_container(&json, opened.reader);
         else
-            status = json_plain(&json, &opened);
+            status = json_plain(&json, opened.reader, (tp_text){opened.name, strlen(opened.name)});
+    }
+    if (status == EXIT_OK && tp_reader_is_folder(opened.reader)) {
+        struct repository container = {.name = opened.name, .container = opened.reader};
+        status = repository_check(&container);
     }
     reader_close(&opened);
     return status;
@@ -407,11 +500,13 @@ static int run(const struct options *options)
 const struct verb verb_inspect = {
     .name = "inspect",
     .usage = "FILE [--json] [--tensors]",
-    .about = "Shows what is in a safetensors file or a container: format, dtypes, shapes, offsets; of a "
-             "container also\n"
-             "methods, ratio (stored / original) and checks. Reads headers only. --json always lists every "
-             "tensor, with\n"
-             "the keys that docs/cli.md promises. FILE may be - for stdin.",
+    .about = "Shows what is in a checkpoint (safetensors, GGUF), a folder or a container: format, dtypes, shapes, "
+             "offsets;\n"
+             "of a container also methods, ratio (stored / original) and checks. Of a model in several files it "
+             "warns where\n"
+             "index and shards disagree. Reads headers only. --json always lists every tensor, with the keys "
+             "that\n"
+             "docs/cli.md promises. FILE may be - for stdin.",
     .examples = "  tensorpress inspect model.safetensors\n"
                 "  tensorpress inspect --tensors model.safetensors.tpress\n"
                 "  tensorpress inspect --json model.safetensors.tpress | jq '.files[].tensors[].name'\n",

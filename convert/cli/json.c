@@ -142,6 +142,12 @@ void json_true(struct json *json)
     fputs("true", json->out);
 }
 
+void json_bool(struct json *json, bool value)
+{
+    begin_value(json);
+    fputs(value ? "true" : "false", json->out);
+}
+
 void json_null(struct json *json)
 {
     begin_value(json);

@@ -26,6 +26,7 @@ void json_key(struct json *json, const char *key);
 void json_string(struct json *json, const char *s, size_t size);
 void json_u64(struct json *json, uint64_t value);
 void json_true(struct json *json);
+void json_bool(struct json *json, bool value);
 void json_null(struct json *json);
 /* A finite number with so many decimals. */
 void json_decimal(struct json *json, double value, int decimals);

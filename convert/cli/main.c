@@ -12,9 +12,8 @@
 
 static const struct verb *const verbs[] = {
     &verb_compress, &verb_decompress, &verb_verify, &verb_inspect, &verb_extract, &verb_bench, &verb_doctor,
+    &verb_load,     &verb_convert,
 };
-/* Of the design, but not of this version. */
-static const char *const later[] = {"load", "convert"};
 
 static void print_help(void)
 {
@@ -30,8 +29,10 @@ static void print_help(void)
           "  verify      check every checksum of a container, or compare it with the original\n"
           "  inspect     show what is in a checkpoint or container\n"
           "  extract     write the bytes of one tensor\n"
+          "  load        load all tensors onto a device, decoding there\n"
+          "  convert     to a DFloat11 checkpoint, or back from one\n"
           "  bench       measure ratio and speed in memory\n"
-          "  doctor      show CPU kernels and library versions, and test them\n"
+          "  doctor      show CPU kernels, devices and library versions, and test them\n"
           "\n"
           "'tensorpress VERB --help' shows the options of a verb; 'tensorpress --version' the version.\n"
           "\n"
@@ -104,9 +105,6 @@ static int dispatch(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (strcmp(verb, verbs[i]->name) == 0) return run_verb(verbs[i], argc, argv);
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        if (strcmp(verb, later[i]) == 0)
-            return fail(EXIT_UNSUPPORTED, "%s: this version has no such verb yet", verb);
     if (verb[0] == '-') return fail_help("unknown option %s before the verb", verb);
     return fail_help("unknown verb '%s'", verb);
 }

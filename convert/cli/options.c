@@ -98,17 +98,15 @@ static int set_codec(const char *text, struct options *options)
                   {"raw", TP_CODEC_RAW},
                   {"lz4", TP_CODEC_LZ4},
                   {"bg-lz4", TP_CODEC_BG_LZ4},
-                  {"rans", TP_CODEC_RANS}};
+                  {"rans", TP_CODEC_RANS},
+                  {"df11", TP_CODEC_DF11}};
     for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
         if (strcmp(text, codecs[i].name) == 0) {
             options->codec = codecs[i].choice;
             return EXIT_OK;
         }
     }
-    if (strcmp(text, "df11") == 0)
-        return fail(EXIT_UNSUPPORTED,
-                    "--codec df11: this version has no such codec; use auto, raw, lz4, bg-lz4 or rans");
-    return fail_usage("--codec %s: unknown codec; use auto, raw, lz4, bg-lz4 or rans", text);
+    return fail_usage("--codec %s: unknown codec; use auto, raw, lz4, bg-lz4, rans or df11", text);
 }
 
 /* One option with its value; EXIT_OK or the status of an error that has been printed. */
@@ -116,7 +114,9 @@ static int apply(int id, const char *value, struct options *options)
 {
     uint64_t number;
     /* An empty path names nothing, whatever it is for. */
-    if ((id == OPTION_OUTPUT || id == OPTION_FILE || id == OPTION_AGAINST) && !*value)
+    if ((id == OPTION_OUTPUT || id == OPTION_FILE || id == OPTION_AGAINST || id == OPTION_PATTERN_DICT ||
+         id == OPTION_REFERENCE) &&
+        !*value)
         return fail_help("--%s: the path is empty", definitions[id].name);
     switch (id) {
     case OPTION_OUTPUT:
@@ -158,11 +158,23 @@ static int apply(int id, const char *value, struct options *options)
     case OPTION_SLICE:
         options->slice = value;
         break;
+    case OPTION_TO:
+        options->to = value;
+        break;
+    case OPTION_PATTERN_DICT:
+        options->pattern_dict = value;
+        break;
+    case OPTION_REFERENCE:
+        options->reference = value;
+        break;
     case OPTION_JSON:
         options->json = true;
         break;
     case OPTION_TENSORS:
         options->tensors = true;
+        break;
+    case OPTION_DEVICE:
+        options->device = value;
         break;
     case OPTION_KERNEL:
         options->kernel = value;

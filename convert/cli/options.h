@@ -13,17 +13,21 @@
     X(STDOUT, "stdout", 'c', NULL, "write to stdout")                                                      \
     X(FORCE, "force", 'f', NULL, "overwrite an existing output")                                           \
     X(LEVEL, "level", 'l', "LEVEL", "fast, default or max")                                                \
-    X(CODEC, "codec", 0, "NAME", "auto (default), raw, lz4, bg-lz4 or rans; auto where it does not fit")   \
-    X(SHA256, "sha256", 0, NULL, "also store the file's SHA-256")                                          \
-    X(VERIFY, "verify", 0, NULL, "decode every frame in memory and compare before it is written")          \
+    X(CODEC, "codec", 0, "NAME", "auto (default), raw, lz4, bg-lz4, rans, df11; auto where it does not fit") \
+    X(SHA256, "sha256", 0, NULL, "also store every file's SHA-256")                                          \
+    X(VERIFY, "verify", 0, NULL, "decode all again and compare; compress: before anything is written")      \
     X(DRY_RUN, "dry-run", 0, NULL, "report the sizes on stdout, write nothing")                            \
     X(FILE, "file", 0, "PATH", "the file in the container, by its stored path")                            \
     X(MAX_OUTPUT, "max-output", 0, "SIZE",                                                                 \
       "refuse to restore more than SIZE bytes (K, M, G, T: powers of 1024)")                               \
-    X(AGAINST, "against", 0, "ORIGINAL", "also compare byte for byte with this file")                      \
+    X(AGAINST, "against", 0, "ORIGINAL", "also compare byte for byte with this file or folder")                      \
     X(SLICE, "slice", 0, "A:B", "rows A to B - 1 of the slowest dimension; either may be left out")        \
+    X(TO, "to", 0, "FORMAT", "df11 or safetensors")                                                        \
+    X(PATTERN_DICT, "pattern-dict", 0, "FILE", "JSON: which weights are coded together")                   \
+    X(REFERENCE, "reference", 0, "PATH", "the original or one like it: names, shapes, files")              \
     X(JSON, "json", 0, NULL, "JSON on stdout")                                                             \
     X(TENSORS, "tensors", 0, NULL, "also a line for every tensor")                                         \
+    X(DEVICE, "device", 0, "NAME", "cpu (default), cuda or opencl, with :N for another than the first")       \
     X(KERNEL, "kernel", 0, "NAME", "only this CPU kernel: portable, avx2, avx512 or neon")                 \
     X(THREADS, "threads", 'j', "N", "number of threads")                                                   \
     X(PROGRESS, "progress", 0, NULL, "show progress, also where stderr is no terminal")                    \
@@ -46,7 +50,8 @@ struct options {
     unsigned threads; /* 0: not given */
     tp_level level;
     tp_codec_choice codec;
-    const char *file, *against, *slice, *kernel;
+    const char *to, *pattern_dict, *reference;
+    const char *file, *against, *slice, *kernel, *device;
     uint64_t max_output; /* 0: no limit */
     const char **arguments;
     int argument_count;

@@ -10,7 +10,7 @@
 #include "options.h"
 
 extern const struct verb verb_compress, verb_decompress, verb_verify, verb_inspect, verb_extract,
-    verb_bench, verb_doctor;
+    verb_bench, verb_doctor, verb_load, verb_convert;
 
 /* Options common to the verbs that write. */
 #define WRITING_OPTIONS                                                                                    \

@@ -60,9 +60,11 @@ const struct verb verb_verify = {
     .usage = "FILE [--against ORIGINAL] [options]",
     .about = "Decodes a container in memory and checks every checksum; with --against also compares byte "
              "for byte with\n"
-             "the original file. One line on stdout says what was found to be bit-exact. Each damaged "
-             "tensor is a line\n"
-             "on stderr, and the last line there is the verdict. FILE may be - for stdin.",
+             "the original file, or with the original folder: names, permissions and contents. One line on "
+             "stdout says what\n"
+             "was found to be bit-exact. Each damaged tensor is a line on stderr, and the last line there is the "
+             "verdict.\n"
+             "FILE may be - for stdin.",
     .examples = "  tensorpress verify model.safetensors.tpress\n"
                 "  tensorpress verify model.safetensors.tpress --against model.safetensors && rm "
                 "model.safetensors\n",

@@ -7,7 +7,8 @@
  *   C             the same loop, so that sanitizers and fuzzers reach the kernels
  *
  * What every lane has a value of its own of is an array of HELD elements, indexed by AT inside EACH_LANE { }:
- * one element that becomes a register, or 32. Code outside EACH_LANE is the same for all lanes.
+ * one element that becomes a register, or 32. Code outside EACH_LANE is the same for all lanes. Addresses of what
+ * lies lane by lane are a pointer plus LANE_IN_POINTER, made once, and an index plus LANE_IN_INDEX: one of them is 0.
  */
 #ifndef TP_GPU_DIALECT_H
 #define TP_GPU_DIALECT_H
@@ -18,7 +19,18 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
-#define KERNEL extern "C" __global__ void
+#define KERNEL extern "C" __global__ void __launch_bounds__(256)
+/*
+ * With so many work-groups of 256 on a multiprocessor at least, which bounds the registers: 6 x 40, 5 x 48, 4 x 64,
+ * 3 x 80. The numbers below are the densest at which nothing is spilled.
+ */
+#define KERNEL_DENSE(groups) extern "C" __global__ void __launch_bounds__(256, (groups))
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800 /* 1024 threads at most */
+#define STREAM_DENSITY(K, low, c, strided) ((c) == 2 ? 4 - (strided) : (low) == 6 || ((strided) && (K) == 12) ? 3 : 4)
+#else
+#define STREAM_DENSITY(K, low, c, strided) \
+    ((c) == 2 ? 4 - (strided) : (low) == 6 ? 5 : (strided) && (K) == 12 ? 3 : 6)
+#endif
 #define GLOBAL
 #define LOCAL
 #define CONSTANT_TABLE static __device__ __constant__ const
@@ -26,6 +38,8 @@ typedef unsigned long long u64;
 #define RESTRICT __restrict__
 #define FN static __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
+#define UNROLL_BY_4 _Pragma("unroll 4")
+#define ROLLED _Pragma("unroll 1")
 #define GROUP blockIdx.x
 #define TID threadIdx.x
 #define NTHREADS blockDim.x
@@ -42,10 +56,17 @@ typedef unsigned long long u64;
 /* The value is the same in all lanes. Says so to the compiler, which else makes every branch on it a costly one. */
 #define UNIFORM(v) __shfl_sync(~0u, (v), 0)
 
+/* What was read through the pointer is read again from here on, rather than kept in registers across a loop. */
+#define READ_AGAIN(pointer) asm volatile("" : "+l"(pointer))
+
 #define HELD 1
 #define AT 0
 #define EACH_LANE
 #define LANE (wp->lane)
+#define LANE_PARAMETER
+#define LANE_ARGUMENT
+#define LANE_IN_POINTER LANE
+#define LANE_IN_INDEX 0
 #define EACH_WARP(count) const u32 warp = UNIFORM(TID >> 5);
 #define WARP_STATE u32 lane;
 #define WARP_BEGIN(w, memory) (w).lane = TID & 31;
@@ -62,6 +83,7 @@ typedef ushort u16;
 typedef uint u32;
 typedef ulong u64;
 #define KERNEL __kernel void
+#define KERNEL_DENSE(groups) KERNEL
 #define GLOBAL __global
 #define LOCAL __local
 #define CONSTANT_TABLE __constant
@@ -81,6 +103,7 @@ typedef uint16_t u16;
 typedef uint32_t u32;
 typedef uint64_t u64;
 #define KERNEL void
+#define KERNEL_DENSE(groups) KERNEL
 #define GLOBAL
 #define LOCAL
 #define CONSTANT_TABLE static const
@@ -97,8 +120,11 @@ typedef uint64_t u64;
 #endif
 
 #define UNROLL
+#define UNROLL_BY_4
+#define ROLLED
 #define SHARED_MEMORY
 #define UNIFORM(v) (v)
+#define READ_AGAIN(pointer)
 #define ROTR(v, k) ((u32)(v) >> ((k) & 31) | (u32)(v) << (-(k) & 31))
 FN u32 prmt_byte(u32 a, u32 b, u32 i) { return ((i & 4 ? b : a) >> 8 * (i & 3)) & 255; }
 #define PRMT(a, b, s) \
@@ -113,6 +139,10 @@ FN u32 prmt_byte(u32 a, u32 b, u32 i) { return ((i & 4 ? b : a) >> 8 * (i & 3)) 
 #define AT lane
 #define EACH_LANE for (u32 lane = 0; lane < 32; lane++)
 #define LANE lane
+#define LANE_PARAMETER , u32 lane
+#define LANE_ARGUMENT , lane
+#define LANE_IN_POINTER 0
+#define LANE_IN_INDEX lane
 #define EACH_WARP(count) for (u32 warp = 0; warp < (count); warp++)
 #define WARP_STATE u32 unused;
 #define WARP_BEGIN(w, memory) (w).unused = 0;
@@ -132,6 +162,10 @@ FN u32 prmt_byte(u32 a, u32 b, u32 i) { return ((i & 4 ? b : a) >> 8 * (i & 3)) 
 #define AT 0
 #define EACH_LANE
 #define LANE (wp->lane)
+#define LANE_PARAMETER
+#define LANE_ARGUMENT
+#define LANE_IN_POINTER LANE
+#define LANE_IN_INDEX 0
 /* One warp a work-group, so that a barrier is the warp's. */
 #define EACH_WARP(count) const u32 warp = 0;
 #define WARP_STATE u32 lane, turn; LOCAL u32 *vote;

@@ -153,7 +153,7 @@ FN u64 hash_long(warp_state *wp, GLOBAL const u8 *p, u32 n)
     return avalanche(n * PRIME64_1 + own[AT] + neighbour[AT]);
 }
 
-KERNEL tp_hash(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, GLOBAL const tp_gpu_job *RESTRICT jobs,
+KERNEL_DENSE(4) tp_hash(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, GLOBAL const tp_gpu_job *RESTRICT jobs,
                GLOBAL u64 *RESTRICT results, const u32 first, const u32 warps SHARED_PARAMETER)
 {
     SHARED_MEMORY

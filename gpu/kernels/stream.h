@@ -44,7 +44,7 @@ FN void build_table(SHAPE, GLOBAL const u8 *record, LOCAL u32 *table, LOCAL u32 
     BARRIER();
     if (TID == 0) {
         u32 sum = 0;
-        for (u32 i = 0; i < entries; i++) {
+        UNROLL_BY_4 for (u32 i = 0; i < entries; i++) {
             start[i] = sum;
             sum += fields[K == 12 ? i : 2 * i];
         }
@@ -53,8 +53,8 @@ FN void build_table(SHAPE, GLOBAL const u8 *record, LOCAL u32 *table, LOCAL u32 
     BARRIER();
     for (u32 slot = TID; slot < 1u << K; slot += NTHREADS) {
         u32 entry = 0; /* the last one that starts at this slot or before: it has a frequency */
-        for (u32 half = entries / 2; half; half >>= 1)
-            if (start[entry + half] <= slot) entry += half;
+        for (u32 reach = entries / 2; reach; reach >>= 1)
+            if (start[entry + reach] <= slot) entry += reach;
         const u32 F = fields[K == 12 ? entry : 2 * entry], bias = (slot - start[entry]) & ((1u << K) - 1);
         const u32 symbol = K == 12 ? entry : fields[2 * entry + 1];
         if (K == 12) {
@@ -161,46 +161,48 @@ FN u32 field(const int T, const int rotated, const int a, const int len)
     return T == 16 ? m * 0x10001u : m * 0x1010101u;
 }
 
+/* Word k of the lane's raw words: held, or in a partial group read again. */
+#define RAW_WORD(k) (whole ? raw[k][AT] : rows[(u32)(k) * 32 + LANE_IN_INDEX])
+
 /* v with the raw bits of row j of the group in place (docs/format.md section 7.2). */
-FN u32 add_raw(SHAPE, u32 (*raw)[HELD], const int j, u32 v
-#ifdef TP_LANE_LOOP
-               , u32 lane
-#endif
-)
+FN u32 add_raw(SHAPE, const int whole, u32 (*raw)[HELD], GLOBAL const u32 *rows, const int j, u32 v LANE_PARAMETER)
 {
     if (R == 0) return v;
-    const int direct = T / (R ? R : 1), spare = T - direct * R, mask_all = R;
-    if (j < R * direct) {
-        const u32 mask = field(T, rotated, 0, mask_all);
-        return select_bits(mask, ROTR(raw[j / (direct ? direct : 1)][AT], R * (j % (direct ? direct : 1))), v);
-    }
+    const int direct = T / (R ? R : 1), spare = T - direct * R;
+    const u32 mask = field(T, rotated, 0, R);
+    if (j < R * direct) return select_bits(mask, ROTR(RAW_WORD(j / direct), R * (j % direct)), v);
     if (spare == 0) return v;
-    v &= ~field(T, rotated, 0, mask_all);
+    v &= ~mask;
     const int first = (j - R * direct) * R;
     UNROLL for (int a = 0; a < R;) {
         const int k = (first + a) / (spare ? spare : 1), at = (first + a) % (spare ? spare : 1);
         const int len = spare - at < R - a ? spare - at : R - a;
-        v |= ROTR(raw[k][AT], (direct * R + at - a) & 31) & field(T, rotated, a, len);
+        v |= ROTR(RAW_WORD(k), (direct * R + at - a) & 31) & field(T, rotated, a, len);
         a += len;
     }
     return v;
 }
 
+/* The low planes of a group, as far as there are any; each with its LANE_IN_POINTER. */
+typedef struct low_planes {
+    GLOBAL const u32 *p0, *p1, *p2;
+} low_planes;
+
 /* A lane's elements, 32 / T of them, as up to four u32. */
-FN void join_low(SHAPE, u32 v, GLOBAL const u32 *plane, u32 plane_words, u32 at, u32 *element)
+FN void join_low(SHAPE, u32 v, const low_planes *plane, u32 at, u32 *element)
 {
     if (low == 0 || strided) {
         element[0] = v;
     } else if (low == 1) {
-        const u32 l = plane[at];
+        const u32 l = plane->p0[at];
         element[0] = PRMT(l, v, 0x5140);
         element[1] = PRMT(l, v, 0x7362);
     } else if (low == 2) {
-        const u32 l = plane[at];
+        const u32 l = plane->p0[at];
         element[0] = PRMT(l, v, 0x5410);
         element[1] = PRMT(l, v, 0x7632);
     } else {
-        const u32 l0 = plane[at], l1 = plane[plane_words + at], l2 = plane[2 * plane_words + at];
+        const u32 l0 = plane->p0[at], l1 = plane->p1[at], l2 = plane->p2[at];
         element[0] = PRMT(l0, l1, 0x5410);
         element[1] = PRMT(l2, v, 0x5410);
         element[2] = PRMT(l0, l1, 0x7632);
@@ -233,10 +235,10 @@ FN void store_elements(SHAPE, GLOBAL u8 *to, const u32 *element, u32 index, u32 
 }
 
 /* Top parts alone. */
-FN void store_strided(SHAPE, GLOBAL u8 *to, u32 stride, u32 v, u32 index, u32 n)
+FN void store_strided(SHAPE, const int whole, GLOBAL u8 *to, u32 stride, u32 v, u32 index, u32 n)
 {
     UNROLL for (int i = 0; i < 32 / T; i++) {
-        if (index + (u32)i >= n) continue;
+        if (!whole && index + (u32)i >= n) continue;
         if (T == 16)
             *(GLOBAL u16 *)(to + (u32)i * stride) = (u16)(v >> T * i); /* even: chunks, low and stride are */
         else
@@ -244,35 +246,47 @@ FN void store_strided(SHAPE, GLOBAL u8 *to, u32 stride, u32 v, u32 index, u32 n)
     }
 }
 
-/* A group of 1024 elements. rows, plane: its own; to: its first element; whole: all of its elements exist. */
-FN void decode_group(SHAPE, const int whole, warp_state *wp, table_base table, u32 *x, GLOBAL const u16 *words,
-                     u32 *taken, GLOBAL const u32 *rows, GLOBAL const u32 *plane, u32 plane_words, GLOBAL u8 *to,
-                     u32 stride, u32 first, u32 n)
+/* Row j of a group, see below. */
+FN void decode_row(SHAPE, const int whole, warp_state *wp, table_base table, u32 *x, GLOBAL const u16 *words,
+                   u32 *taken, u32 (*raw)[HELD], GLOBAL const u32 *rows, const low_planes *plane, GLOBAL u8 *to,
+                   u32 stride, u32 first, u32 n, const int j)
 {
     const u32 per_lane = 32 / T; /* elements of a lane and row */
     const u32 element_bytes = strided ? stride : (u32)(T / 8 + low);
+    u32 v[HELD];
+    row_symbols(SAME_SHAPE, wp, table, x, words, taken, v);
+    EACH_LANE {
+        u32 element[4];
+        const u32 at = (u32)j * 32 + LANE_IN_INDEX;
+        const u32 index = first + ((u32)j * 32 + LANE) * per_lane;
+        const u32 value = add_raw(SAME_SHAPE, whole, raw, rows, j, v[AT] LANE_ARGUMENT);
+        GLOBAL u8 *const q = to + at * per_lane * element_bytes;
+        join_low(SAME_SHAPE, value, plane, at, element);
+        if (strided)
+            store_strided(SAME_SHAPE, whole, q, stride, value, index, n);
+        else if (whole)
+            store_row(SAME_SHAPE, q, element);
+        else
+            store_elements(SAME_SHAPE, q, element, index, n);
+    }
+}
+
+/*
+ * A group of 1024 elements. rows, plane, to: its own, with their LANE_IN_POINTER. whole: all of its elements exist,
+ * and the code is laid out row by row; else those from `first` on that are below n, in a small loop.
+ */
+FN void decode_group(SHAPE, const int whole, warp_state *wp, table_base table, u32 *x, GLOBAL const u16 *words,
+                     u32 *taken, GLOBAL const u32 *rows, const low_planes *plane, GLOBAL u8 *to, u32 stride, u32 first,
+                     u32 n)
+{
     u32 raw[8][HELD];
-    UNROLL for (int k = 0; k < R; k++) EACH_LANE raw[k][AT] = rows[(u32)k * 32 + LANE];
-    UNROLL for (int j = 0; j < T; j++) {
-        u32 v[HELD];
-        row_symbols(SAME_SHAPE, wp, table, x, words, taken, v);
-        EACH_LANE {
-            u32 element[4];
-            const u32 at = (u32)j * 32 + LANE; /* row and lane */
-#ifdef TP_LANE_LOOP
-            const u32 value = add_raw(SAME_SHAPE, raw, j, v[AT], lane);
-#else
-            const u32 value = add_raw(SAME_SHAPE, raw, j, v[AT]);
-#endif
-            GLOBAL u8 *const q = to + (u32)(at * per_lane) * element_bytes;
-            join_low(SAME_SHAPE, value, plane, plane_words, at, element);
-            if (strided)
-                store_strided(SAME_SHAPE, q, stride, value, first + at * per_lane, n);
-            else if (whole)
-                store_row(SAME_SHAPE, q, element);
-            else
-                store_elements(SAME_SHAPE, q, element, first + at * per_lane, n);
-        }
+    if (whole) {
+        UNROLL for (int k = 0; k < R; k++) EACH_LANE raw[k][AT] = rows[(u32)k * 32 + LANE_IN_INDEX];
+        UNROLL for (int j = 0; j < T; j++)
+            decode_row(SAME_SHAPE, 1, wp, table, x, words, taken, raw, rows, plane, to, stride, first, n, j);
+    } else {
+        ROLLED for (int j = 0; j < T; j++)
+            decode_row(SAME_SHAPE, 0, wp, table, x, words, taken, raw, rows, plane, to, stride, first, n, j);
     }
 }
 
@@ -295,61 +309,83 @@ FN u32 apply_exception(SHAPE, GLOBAL const u32 *list, u32 i, GLOBAL u8 *to, u32 
     return 1;
 }
 
+/* Where the parts of a stream's payload begin. */
+FN u64 words_at(SHAPE, u32 groups)
+{
+    return 128 + (u64)groups * (u32)(128 * R + (strided ? 0 : 1024 * low));
+}
+FN u64 selectors_at(SHAPE, u32 groups, u32 nw) { return words_at(SAME_SHAPE, groups) + 2 * (u64)((nw + 1) & ~1u); }
+
+/* The table of group g. chosen: the selectors from this group on, as many as a word holds. */
+FN table_base group_table(SHAPE, GLOBAL const u32 *selectors, u32 g, u32 selector_bits, u32 *chosen, table_base tables)
+{
+    const u32 bit = g * selector_bits;
+    *chosen = (bit & 31) ? *chosen >> selector_bits : UNIFORM(selectors[bit >> 5]);
+    const u32 selector = *chosen & ((1u << selector_bits) - 1);
+#ifdef __CUDACC__
+    return tables + selector * (TABLE_WORDS * 4);
+#else
+    return tables + selector * TABLE_WORDS;
+#endif
+}
+
+/* All exceptions of a stream; whether all of this lane's are as they must be. */
+FN u32 apply_exceptions(SHAPE, GLOBAL const u8 *in, GLOBAL u8 *out, GLOBAL const tp_gpu_job *job, u32 lane)
+{
+    const u32 n = job->n, nx = job->nx, groups = (n + 1023) >> 10;
+    const u32 element_bytes = strided ? job->stride : (u32)(T / 8 + low);
+    GLOBAL const u32 *const list = (GLOBAL const u32 *)(in + job->in + selectors_at(SAME_SHAPE, groups, job->nw)) +
+                                   ((groups * job->tables + 31) >> 5);
+    u32 good = 1;
+    for (u32 i = lane; i < nx; i += 32)
+        good &= apply_exception(SAME_SHAPE, list, i, out + job->out + (strided ? 0 : low), element_bytes, n);
+    return good;
+}
+
 /* One job by one warp. */
 FN void decode_stream(SHAPE, warp_state *wp, GLOBAL const u8 *in, GLOBAL u8 *out, GLOBAL const tp_gpu_job *job,
                       GLOBAL u64 *results, LOCAL const u32 *tables)
 {
-    const u32 n = UNIFORM(job->n), nw = UNIFORM(job->nw), nx = UNIFORM(job->nx), selector_bits = UNIFORM(job->tables);
+    const u32 n = UNIFORM(job->n), nw = UNIFORM(job->nw), selector_bits = UNIFORM(job->tables);
     const u32 stride = strided ? UNIFORM(job->stride) : 0;
     const u32 element_bytes = strided ? stride : (u32)(T / 8 + low), groups = (n + 1023) >> 10;
     GLOBAL const u8 *const payload = in + job->in;
-    GLOBAL u8 *to = out + job->out;
-    GLOBAL const u32 *rows = (GLOBAL const u32 *)(payload + 128);
-    GLOBAL const u32 *plane = rows + (u64)groups * R * 32;
-    const u32 plane_words = groups * 512; /* of a u16 plane */
-    GLOBAL const u16 *const words =
-        (GLOBAL const u16 *)(payload + 128 + (u64)groups * (u32)(128 * R + (strided ? 0 : 1024 * low)));
-    GLOBAL const u32 *const selectors = (GLOBAL const u32 *)(words + ((nw + 1) & ~1u));
-    GLOBAL const u32 *const exceptions = selectors + ((groups * selector_bits + 31) >> 5);
-    const table_base table = table_at(tables);
-    u32 x[HELD], fault[HELD], taken = 0, bad;
+    GLOBAL u8 *to = out + job->out + LANE_IN_POINTER * (32 / T) * element_bytes;
+    GLOBAL const u32 *rows = (GLOBAL const u32 *)(payload + 128) + LANE_IN_POINTER;
+    low_planes plane;
+    GLOBAL const u16 *const words = (GLOBAL const u16 *)(payload + words_at(SAME_SHAPE, groups));
+    u32 x[HELD], taken = 0, chosen = 0, bad, off;
 
+    plane.p0 = rows + (u64)groups * R * 32;
+    plane.p1 = plane.p0 + groups * 512; /* a plane of u16 */
+    plane.p2 = plane.p1 + groups * 512;
     EACH_LANE x[AT] = ((GLOBAL const u32 *)payload)[LANE];
     VOTE(bad, x[AT] - (1u << K) >= (1u << (K + 16)) - (1u << K));
-    u32 chosen = 0; /* this group's table, and those of the groups after it: 32 bits' worth are loaded at once */
     for (u32 g = 0; g < groups && taken <= nw && !bad; g++) {
-        table_base group_table = table;
-        if (selector_bits) {
-            const u32 bit = g * selector_bits;
-            chosen = (bit & 31) ? chosen >> selector_bits : UNIFORM(selectors[bit >> 5]);
-#ifdef __CUDACC__
-            group_table += (chosen & ((1u << selector_bits) - 1)) * (TABLE_WORDS * 4);
-#else
-            group_table += (chosen & ((1u << selector_bits) - 1)) * TABLE_WORDS;
-#endif
-        }
+        table_base table = table_at(tables);
+        if (selector_bits)
+            table = group_table(SAME_SHAPE, (GLOBAL const u32 *)(payload + selectors_at(SAME_SHAPE, groups, nw)), g,
+                                selector_bits, &chosen, table);
         const u32 first = g << 10;
-        if (first + 1024 <= n && !strided)
-            decode_group(SAME_SHAPE, 1, wp, group_table, x, words, &taken, rows, plane, plane_words, to, stride, first, n);
+        if (first + 1024 <= n)
+            decode_group(SAME_SHAPE, 1, wp, table, x, words, &taken, rows, &plane, to, stride, first, n);
         else
-            decode_group(SAME_SHAPE, 0, wp, group_table, x, words, &taken, rows, plane, plane_words, to, stride, first, n);
+            decode_group(SAME_SHAPE, 0, wp, table, x, words, &taken, rows, &plane, to, stride, first, n);
         rows += R * 32;
-        plane += low == 1 ? 256 : 512;
+        plane.p0 += low == 1 ? 256 : 512;
+        plane.p1 += 512;
+        plane.p2 += 512;
         to += 1024 * element_bytes;
     }
     bad |= taken != nw;
-    u32 off;
     VOTE(off, x[AT] != 1u << K);
     bad |= off;
+    READ_AGAIN(job);
     if (R) {
+        u32 good[HELD];
         WARP_FENCE(); /* the elements before their exceptions */
-        to = out + job->out + (strided ? 0 : low);
-        EACH_LANE {
-            fault[AT] = 0;
-            for (u32 i = LANE; i < nx && !bad; i += 32)
-                if (!apply_exception(SAME_SHAPE, exceptions, i, to, element_bytes, n)) fault[AT] = 1;
-        }
-        VOTE(off, fault[AT]);
+        EACH_LANE good[AT] = bad ? 1 : apply_exceptions(SAME_SHAPE, in, out, job, LANE);
+        VOTE(off, !good[AT]);
         bad |= off;
     }
 #ifdef TP_LANE_LOOP
@@ -374,8 +410,9 @@ FN void decode_streams(SHAPE, GLOBAL const u8 *in, GLOBAL u8 *out, GLOBAL const 
 }
 
 #define STREAM_KERNEL(name, K, T, R, low, c, rotated, strided)                                                    \
-    KERNEL name(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, GLOBAL const tp_gpu_job *RESTRICT jobs,     \
-                GLOBAL u64 *RESTRICT results, const u32 first, const u32 warps SHARED_PARAMETER)                                   \
+    KERNEL_DENSE(STREAM_DENSITY(K, low, c, strided))                                                             \
+    name(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, GLOBAL const tp_gpu_job *RESTRICT jobs,           \
+         GLOBAL u64 *RESTRICT results, const u32 first, const u32 warps SHARED_PARAMETER)                         \
     {                                                                                                             \
         SHARED_MEMORY                                                                                             \
         decode_streams(K, T, R, low, c, rotated, strided, in, out, jobs + first + (u64)GROUP * warps, results, warps, shared); \

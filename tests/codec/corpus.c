@@ -71,12 +71,15 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+int write_df11_frames(FILE *file); /* test_df11.c */
+
 int write_corpus(const char *frames, const char *lines)
 {
     corpus c = {.file = fopen(frames, "wb"), .kernels = tp_kernels_get()};
     if (!c.file) return 2;
     each_plan(write_plan, &c);
     int failed = write_encoded(c.file);
+    failed |= write_df11_frames(c.file);
     failed |= fclose(c.file) != 0;
 
     FILE *file = fopen(lines, "w");

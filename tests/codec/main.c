@@ -19,6 +19,7 @@ static const struct {
     {"streams", run_streams},           {"round-trips", run_round_trips},
     {"combinations", run_combinations}, {"validator", run_validator},
     {"corruption", run_corruption},     {"goldens", run_goldens},
+    {"df11", run_df11},
 };
 enum { GROUPS = sizeof groups / sizeof *groups };
 

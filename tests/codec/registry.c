@@ -630,6 +630,7 @@ void each_coverage_line(void (*fn)(const char *line, void *context), void *conte
         const char *name = tp_class_name((tp_class)cls);
         LINE("raw %s raw s0 c0 k0 plain top", name);
         LINE("lz4 %s lz4 s0 c0 k0 plain top", name);
+        if (cls == TP_CLASS_BF16) LINE("df11 %s df11 s0 c1 k0 plain top", name);
         if (cls == TP_CLASS_BYTES) continue;
         for (unsigned i = 0; i < 4; i++)
             LINE("planes %s %s s0 c0 k0 plain top", name, mode_names[plane_modes[i]]);

@@ -87,5 +87,6 @@ int run_combinations(void);
 int run_validator(void);
 int run_corruption(void);
 int run_goldens(void);
+int run_df11(void);
 
 #endif

@@ -26,6 +26,8 @@ int __real_linkat(int from_folder, const char *from, int to_folder, const char *
 int __wrap_linkat(int from_folder, const char *from, int to_folder, const char *to, int flags);
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
+int __real_syncfs(int fd);
+int __wrap_syncfs(int fd);
 ssize_t __real_write(int fd, const void *data, size_t size);
 ssize_t __wrap_write(int fd, const void *data, size_t size);
 ssize_t __real_pwrite(int fd, const void *data, size_t size, off_t offset);
@@ -40,6 +42,11 @@ static int open_at(int folder, const char *path, int flags, mode_t mode)
     if (injected.no_tmpfile && (flags & O_TMPFILE) == O_TMPFILE) {
         injected.tmpfile_refused++;
         errno = EOPNOTSUPP;
+        return -1;
+    }
+    size_t size = strlen(path), end = injected.denied ? strlen(injected.denied) : 0;
+    if (end > 0 && size >= end && memcmp(path + size - end, injected.denied, end) == 0) {
+        errno = EACCES;
         return -1;
     }
     return __real_openat(folder, path, flags, mode);
@@ -88,6 +95,15 @@ int __wrap_fsync(int fd)
         return -1;
     }
     return __real_fsync(fd);
+}
+
+int __wrap_syncfs(int fd)
+{
+    if (injected.syncfs_errno) {
+        errno = injected.syncfs_errno;
+        return -1;
+    }
+    return __real_syncfs(fd);
 }
 
 /* Every other call is interrupted, the others move a third at most. */

@@ -11,6 +11,8 @@ typedef struct faults {
     bool no_noreplace;  /* nor a rename that replaces nothing */
     bool no_link;       /* nor links */
     int fsync_errno;    /* of files (not folders), if not 0 */
+    int syncfs_errno;   /* if not 0 */
+    const char *denied; /* opening a path that ends so is not permitted; NULL: none */
     bool short_io;      /* reads and writes are interrupted, or move a few bytes only */
     int64_t write_room; /* bytes until writing fails with ENOSPC, -1: no end */
     int64_t read_end;   /* a file seems to end here, -1: does not */

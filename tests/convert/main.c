@@ -14,7 +14,9 @@ int main(int argc, char **argv)
                   {"container", test_container},
                   {"output", test_output},
                   {"reader", test_reader},
-                  {"conversion", test_conversion}};
+                  {"conversion", test_conversion},
+                  {"folder", test_folder},
+                  {"repository", test_repository}};
     int failed = 0;
     if (argc == 5 && strcmp(argv[1], "--memory") == 0) return memory_child(argv + 2);
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {

@@ -35,16 +35,28 @@ const char *scratch(const char *name)
     return path;
 }
 
+/* Folders without permissions too. */
+static void remove_all(int parent, const char *name)
+{
+    if (unlinkat(parent, name, 0) == 0) return;
+    fchmodat(parent, name, 0700, 0);
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) remove_all(fd, e->d_name);
+    if (d) closedir(d);
+    unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+void scratch_remove_tree(const char *name)
+{
+    remove_all(AT_FDCWD, scratch(name));
+}
+
 void scratch_remove(void)
 {
     if (!folder[0]) return;
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        if (unlinkat(dirfd(d), e->d_name, 0) != 0) unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
-    }
-    if (d) closedir(d);
-    rmdir(folder);
+    remove_all(AT_FDCWD, folder);
     folder[0] = 0;
 }
 

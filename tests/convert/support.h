@@ -32,6 +32,8 @@ typedef struct bytes {
  * lives until the 16th call after it. */
 const char *scratch(const char *name);
 void scratch_remove(void);
+/* Removes a file or folder in it, whatever its modes are. */
+void scratch_remove_tree(const char *name);
 /* Whether the scratch folder holds exactly these files (NULL ends the list). */
 void assert_only(const char *name, ...);
 
@@ -95,10 +97,12 @@ tp_status restore_memory(bytes container, bytes *restored, tp_error *error);
 int test_cutting(void);
 int test_container(void);
 int test_conversion(void);
+int test_folder(void);
 int test_index(void);
 int test_memory(const char *program);
 int test_output(void);
 int test_reader(void);
+int test_repository(void);
 int test_text(void);
 int memory_child(char **arguments);
 

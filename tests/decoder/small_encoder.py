@@ -5,11 +5,15 @@ works on whole arrays, so that the two agree only if both read the document the 
 hashes and the table of dtype classes are shared with the decoder.
 """
 
+import heapq
 import struct
 
 from tpress_decoder import (
+    BF16,
     CLASSES,
+    DF11,
     M_CONSTANT,
+    M_DF11,
     M_LZ4,
     M_RAW,
     M_WIDE,
@@ -378,6 +382,85 @@ class Builder:
         header = pad(header, 96) + bytes(16)
         header += xxh3_128(struct.pack("<%dQ" % (1 + len(self.hashes)), len(self.raw), *self.hashes))
         return seal(header + directory + pad(self.payload))
+
+
+def code_lengths(counts):
+    """Huffman: the length of every symbol's code, at least 1."""
+    heap = [(count, symbol, [symbol]) for symbol, count in counts.items()]
+    lengths = dict.fromkeys(counts, 0 if len(counts) > 1 else 1)
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        a, b = heapq.heappop(heap), heapq.heappop(heap)
+        for symbol in a[2] + b[2]:
+            lengths[symbol] += 1
+        heapq.heappush(heap, (a[0] + b[0], a[1], a[2] + b[2]))
+    return lengths
+
+
+def df11_frame(raw, chunk_log2=10, filler=0, end_gap=False):
+    """A frame of codec df11, with canonical codes written as texts of 0 and 1; the bits behind the last
+    code are filler, and end_gap sets the gap that may be set."""
+    elements = struct.unpack("<%dH" % (len(raw) // 2), raw)
+    exponents = [v >> 7 & 255 for v in elements]
+    counts = {e: exponents.count(e) for e in set(exponents)}
+    lengths = code_lengths(counts)
+    codes, value, previous = {}, 0, 0
+    for e in sorted(lengths, key=lambda e: (lengths[e], e)):
+        value <<= lengths[e] - previous
+        previous = lengths[e]
+        codes[e] = format(value, "0%db" % previous)
+        value += 1
+
+    prefixes = sorted({c[: (len(c) - 1) // 8 * 8] for c in codes.values()} | {""}, key=lambda p: (len(p), p))
+    rows = []
+    for prefix in prefixes:
+        row = bytearray([next(iter(codes))] * 256)
+        for v in range(256):
+            bits = prefix + format(v, "08b")
+            for e, code in codes.items():
+                if len(prefix) < len(code) <= len(bits) and bits.startswith(code):
+                    row[v] = e
+            if bits in prefixes:
+                row[v] = 256 - prefixes.index(bits)
+        rows.append(bytes(row))
+    rows.append(bytes(lengths.get(e, 0) for e in range(256)))
+
+    starts, at = [], 0
+    for e in exponents:
+        starts.append(at)
+        at += lengths[e]
+    stream = "".join(codes[e] for e in exponents)
+    stream += format(filler, "08b")[: -len(stream) % 8]
+    code_stream = int(stream, 2).to_bytes(len(stream) // 8, "big")
+    blocks = -(-len(code_stream) // 4096)
+    gaps = {}
+    for start in reversed(starts):
+        gaps[start // 64] = start % 64
+    if end_gap:
+        assert at // 64 not in gaps and at % 8
+        gaps[at // 64] = at % 64
+    gap_bits = "".join(format(gaps.get(window, 0), "05b") for window in range(512 * blocks))
+    positions = [sum(start < 32768 * g for start in starts) for g in range(blocks)] + [len(elements)]
+    payload = pad(struct.pack("<%dI" % (blocks + 1), *positions))
+    payload += pad(int(gap_bits, 2).to_bytes(320 * blocks, "big"))
+    payload += pad(code_stream)
+    payload += pad(bytes(v >> 8 & 128 | v & 127 for v in elements))
+
+    size = 2 << chunk_log2
+    chunks = [raw[i : i + size] for i in range(0, len(raw), size)]
+    hashes = [xxh3_64(chunk) for chunk in chunks]
+    descriptors = b"".join(
+        struct.pack("<QIIIBBHQ", 0, 0, 0, len(chunk) // 2, 0, M_DF11, 0, value)
+        for chunk, value in zip(chunks, hashes)
+    )
+    directory = pad(b"".join(rows) + descriptors)
+    header = b"TPFR" + bytes([DF11, BF16, 0, 1, 0, chunk_log2, len(rows), 0, 0, 6])
+    header += struct.pack("<H", 0)
+    header += struct.pack("<4I", len(raw), 128 + len(directory) + len(payload), len(chunks), len(payload))
+    header += struct.pack("<QI", xxh3_64(directory), len(code_stream))
+    header = pad(header, 96) + bytes(16)
+    header += xxh3_128(struct.pack("<%dQ" % (1 + len(hashes)), len(raw), *hashes))
+    return seal(header + directory + payload)
 
 
 def seal(frame):

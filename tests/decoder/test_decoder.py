@@ -20,6 +20,7 @@ import tpress_decoder as td
 from small_encoder import (
     Builder,
     build_container,
+    df11_frame,
     encode_stream,
     lz4_compress,
     normalize,
@@ -121,6 +122,12 @@ def part_elements(rng, mode, n, cls, s, size, low):
     return out
 
 
+def df11_elements(rng, n, exponents=tuple(range(110, 121))):
+    """n bf16 elements whose exponents are ever rarer."""
+    values = skewed(rng, exponents, n, lambda: exponents[-1])
+    return struct.pack("<%dH" % n, *(rng.getrandbits(1) << 15 | e << 7 | rng.getrandbits(7) for e in values))
+
+
 def split_frame(rng, dtype, s, c, low_coded, chunks, modes, most_entries=24, chunk_log2=10, k=1):
     """A split frame of len(chunks) chunks, with chunks the number of elements in each and
     modes(chunk, part); returns (frame, raw)."""
@@ -179,6 +186,7 @@ def all_kinds():
                 lines.add("planes %s %s s0 c0 k0 plain top" % (cls.name, td.MODE_NAMES[mode]))
             for mode in (M_RAW, M_LZ4):
                 lines.add("planes %s %s s0 c0 k0 joined top" % (cls.name, td.MODE_NAMES[mode]))
+    lines.add("df11 bf16 df11 s0 c1 k0 plain top")
     for dtype, s, c, low_coded, top, low in split_shapes():
         for part, modes in (("top", top), ("low", low)):
             for mode in modes:
@@ -205,6 +213,9 @@ def good_frames(rng):
             yield planes_frame(rng, dtype, False, [1024 * size] * 4 + [1023 * size - size // 2], modes)
             modes = lambda chunk, part: [M_LZ4, M_RAW][chunk % 2]
             yield planes_frame(rng, dtype, True, [1024 * size] * 2 + [1023 * size - size // 2], modes)
+    for n in (2000, 5000):
+        raw = df11_elements(rng, n)
+        yield df11_frame(raw), raw
     for dtype, s, c, low_coded, top, low in split_shapes():
         # The last chunk is short and odd, and coded as the first ones are.
         counts = [1024] * 6 + [1001]
@@ -348,6 +359,36 @@ class GoodFrames(unittest.TestCase):
             frame, raw = split_frame(rng, dtype, s, c, False, [1024] * 11 + [777], modes, most_entries=2)
             self.assertEqual(decode_frame(frame), raw)
 
+    def test_df11(self):
+        """Codes of all lengths, constant exponents, several blocks, ends of every kind, unused bits."""
+        rng = random.Random(12)
+        for exponents, n in (((1,), 2000), ((0, 239), 2500), (tuple(range(60, 72)), 9001)):
+            raw = df11_elements(rng, n, exponents)
+            self.assertEqual(decode_frame(df11_frame(raw, chunk_log2=12)), raw)
+        # Counts 1, 1, 2, 4, 8 and so on: codes of 1 to 15 bits.
+        values = [200] + [100 + i for i in range(15) for _ in range(1 << i)]
+        rng.shuffle(values)
+        raw = struct.pack("<%dH" % len(values), *(e << 7 | rng.getrandbits(7) for e in values))
+        self.assertEqual(decode_frame(df11_frame(raw, chunk_log2=14)), raw)
+        for n in range(2000, 2008):
+            raw = df11_elements(rng, n, (5, 6, 7))
+            self.assertEqual(decode_frame(df11_frame(raw, filler=0xFF)), raw)
+        # The last code reaches into a window where none starts: its gap may tell where it ends.
+        common = [7] * 2100
+        for e in range(8, 14):
+            common += [e] * (1 << e - 8)
+        common.sort(key=lambda e: e == 8)
+        for n in range(len(common)):
+            raw = struct.pack("<%dH" % (len(common) - n), *(e << 7 for e in common[n:]))
+            try:
+                frame = df11_frame(raw, end_gap=True)
+            except AssertionError:
+                continue
+            self.assertEqual(decode_frame(frame), raw)
+            break
+        else:
+            self.fail("no such end")
+
     def test_chunk_hashes_of_raw_frames(self):
         raw = bytes(range(256)) * 2100
         self.assertGreater(len(raw), 2 * td.PIECE)
@@ -438,7 +479,7 @@ class BadFrames(unittest.TestCase):
         self.refuse(self.bf16 + bytes(128))
 
     def test_unsupported(self):
-        for codec in (4, 5, 6, 255):
+        for codec in (5, 6, 7, 255):
             self.refuse(reseal(put(self.bf16, 4, "B", codec)), UNSUPPORTED)
         self.refuse(reseal(put(self.raw, 5, "B", 11)), UNSUPPORTED)
 
@@ -625,6 +666,56 @@ class BadFrames(unittest.TestCase):
         ):
             record = struct.pack("<256H", *(counts.get(i, 0) for i in range(256)))
             self.assertIn("wide table", self.refuse(reseal(put_bytes(self.low, at, record))))
+
+    def test_df11(self):
+        rng = random.Random(13)
+        raw = df11_elements(rng, 3000)
+        frame = df11_frame(raw)
+        start, rows = payload_start(frame), frame[10]
+        lengths = 128 + 256 * (rows - 1)
+        descriptor = lengths + 256
+        for at, code, value in (
+            (5, "B", 2),  # class
+            (6, "B", 8),
+            (7, "B", 2),
+            (8, "B", 1),
+            (9, "B", 9),
+            (10, "B", rows - 1),
+            (10, "B", 19),
+            (11, "B", 1),
+            (12, "B", 1),
+            (13, "B", 5),
+            (16, "I", 2 * 3000 - 1),
+            (24, "I", 2),
+            (28, "I", len(frame) - start - 128),
+            (40, "I", 0),
+            (40, "I", td.read32(frame, 40) - 1),
+            (40, "I", td.read32(frame, 40) + 1),
+            (40, "I", 1 << 31),
+            (44, "B", 1),
+            (descriptor, "B", 1),
+            (descriptor + 8, "B", 1),
+            (descriptor + 12, "B", 1),
+            (descriptor + 16, "I", 1023),
+            (descriptor + 20, "B", 1),
+            (descriptor + 21, "B", M_W32),
+            (descriptor + 22, "B", 1),
+            (descriptor + 24, "B", frame[descriptor + 24] ^ 1),
+            (lengths + 110, "B", 33),
+            (lengths + 110, "B", 0),
+            (lengths + 110, "B", 2),
+            (lengths + 240, "B", 1),
+            (lengths + 90, "B", 3),
+            (128, "B", 255 if rows < 3 else 200),
+            (128, "B", 256 - (rows - 1)),  # the row of lengths
+            (start, "I", 1),
+            (start + 4, "I", 2999),
+            (start + 8, "B", 1),
+            (start + 128 + 1, "B", frame[start + 129] ^ 8),
+            (start + 128 + 319, "B", 1),
+            (start + 128 + 320, "B", 1),
+        ):
+            self.refuse(reseal(put(frame, at, code, value)))
 
     def test_streams(self):
         start = payload_start(self.bf16)

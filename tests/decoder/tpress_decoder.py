@@ -329,11 +329,11 @@ def lz4_block(src, raw_size):
 MAX_RAW = 4194304
 PIECE = 262144
 
-RAW, LZ4, SPLIT, PLANES = 0, 1, 2, 3
-CODEC_NAMES = ("raw", "lz4", "split", "planes")
+RAW, LZ4, SPLIT, PLANES, DF11 = 0, 1, 2, 3, 4
+CODEC_NAMES = ("raw", "lz4", "split", "planes", "df11")
 
-M_RAW, M_CONSTANT, M_W32, M_PAIRS, M_WIDE, M_LZ4 = range(6)
-MODE_NAMES = ("raw", "constant", "w32", "pairs", "wide", "lz4")
+M_RAW, M_CONSTANT, M_W32, M_PAIRS, M_WIDE, M_LZ4, M_DF11 = range(7)
+MODE_NAMES = ("raw", "constant", "w32", "pairs", "wide", "lz4", "df11")
 RANS_MODES = (M_W32, M_PAIRS, M_WIDE)
 
 
@@ -409,7 +409,10 @@ class Frame:
         need(self.dtype < len(CLASSES), "frame: dtype class %d" % self.dtype, UNSUPPORTED)
         self.cls = CLASSES[self.dtype]
         need(
-            header[14:16] == bytes(2) and header[40:96] == bytes(56), "frame: a reserved field is not zero"
+            header[14:16] == bytes(2)
+            and header[44:96] == bytes(52)
+            and (self.codec == DF11 or header[40:44] == bytes(4)),
+            "frame: a reserved field is not zero",
         )
         self.check_header()
 
@@ -429,6 +432,11 @@ class Frame:
         need(xxh3_64(data[128:payload_at]) == directory_hash, "frame: directory hash differs")
         self.payload = data[payload_at : payload_at + self.payload_size]
 
+        if self.codec == DF11:
+            need(self.method == 6, "frame: method %d with codec df11" % self.method)
+            self.code_bytes = read32(header, 40)
+            self.parse_df11(data[tables_at:wide_at], data[descriptors_at:descriptors_end])
+            return
         self.symbol_slots = [
             self.parse_symbol_table(data[at : at + 256 * self.c])
             for at in range(tables_at, wide_at, 256 * self.c or 1)
@@ -451,8 +459,11 @@ class Frame:
         need(self.flags & ~3 == 0, "frame: a reserved flag is set")
         self.low_coded = bool(self.flags & 1)
         self.joined = bool(self.flags & 2)
-        need(self.symbol_tables <= 16 and self.wide_tables <= 16, "frame: too many tables")
-        if self.codec in (SPLIT, PLANES):
+        need(
+            self.symbol_tables <= (18 if self.codec == DF11 else 16) and self.wide_tables <= 16,
+            "frame: too many tables",
+        )
+        if self.codec in (SPLIT, PLANES, DF11):
             need(10 <= self.chunk_log2 <= 17, "frame: chunk_log2 out of range")
         else:
             need(self.chunk_log2 == 0, "frame: chunk_log2 without chunks")
@@ -471,6 +482,13 @@ class Frame:
             need(not self.joined, "frame: joined with codec split")
             need(not self.low_coded or cls.low > 0, "frame: low_coded in a class without low bytes")
             self.elements = self.raw_size // cls.size
+        elif self.codec == DF11:
+            need(self.dtype == BF16, "frame: codec df11 with dtype class %s" % cls.name)
+            need(self.raw_size % 2 == 0, "frame: raw size is not whole elements")
+            need(self.s == 0 and self.c == 1, "frame: s or c with codec df11")
+            need(self.per_stream == 0 and self.wide_tables == 0, "frame: tables with codec df11")
+            need(self.flags == 0, "frame: flags with codec df11")
+            need(self.symbol_tables >= 2, "frame: fewer than two rows with codec df11")
         else:
             need(self.s == 0 and self.c == 0, "frame: s or c without codec split")
             need(
@@ -484,6 +502,114 @@ class Frame:
             need(self.payload_size == self.raw_size, "frame: raw payload of another size")
         if self.codec == LZ4:
             need(1 <= self.payload_size < self.raw_size, "frame: lz4 payload not smaller than the raw size")
+
+    def parse_df11(self, rows, table):
+        """Section 6, "Codec df11": everything but what the code stream itself says."""
+        count, chunk = self.raw_size // 2, 1 << self.chunk_log2
+        need(self.descriptor_count == ceil_div(count, chunk), "frame: wrong number of descriptors")
+        self.df11_chunks = []
+        for i in range(self.descriptor_count):
+            record = table[32 * i : 32 * i + 32]
+            n = min(chunk, count - i * chunk)
+            need(
+                record[:16] == bytes(16) and record[20:24] == bytes([0, M_DF11, 0, 0]),
+                "descriptor: not one of codec df11",
+            )
+            need(read32(record, 16) == n, "descriptor: n is not the chunk's elements")
+            self.df11_chunks.append((n, read64(record, 24)))
+
+        need(self.code_bytes >= 1, "frame: no code stream")
+        blocks = ceil_div(self.code_bytes, 4096)
+        arrays, at = [], 0
+        for size in (4 * (blocks + 1), 320 * blocks, self.code_bytes, count):
+            end = align128(at + size)
+            need(end <= self.payload_size, "frame: an array runs beyond the payload")
+            arrays.append(self.payload[at : at + size])
+            need(not any(self.payload[at + size : end]), "frame: padding of an array is not zero")
+            at = end
+        need(at == self.payload_size, "frame: the arrays do not add up to the payload size")
+        self.positions = struct.unpack("<%dI" % (blocks + 1), arrays[0])
+        self.gaps, self.code_stream, self.signs = arrays[1:]
+        need(
+            self.positions[0] == 0
+            and self.positions[-1] == count
+            and all(a <= b for a, b in zip(self.positions, self.positions[1:])),
+            "positions: they do not go up from 0 to the number of elements",
+        )
+        self.df11_rows = [rows[at : at + 256] for at in range(0, len(rows), 256)]
+        self.parse_df11_rows()
+
+    def parse_df11_rows(self):
+        """The rows as lists of what an entry means: an exponent, ("row", number), or None."""
+        rows, lengths = self.df11_rows[:-1], self.df11_rows[-1]
+        need(max(lengths) in range(1, 33), "rows: the lengths are not 1 to 32")
+        need(not any(lengths[240:]), "rows: an exponent of 240 or more has a code")
+        level = {0: 0}
+        order = [0]
+        self.df11_entries = {}
+        coded = set()
+        for r in order:
+            meaning = self.df11_entries[r] = [None] * 256
+            for v, entry in enumerate(rows[r]):
+                if entry >= 240:
+                    to = 256 - entry
+                    need(to < len(rows), "rows: a pointer to a row that does not exist")
+                    if to not in level and level[r] < 3:
+                        level[to] = level[r] + 1
+                        order.append(to)
+                        meaning[v] = ("row", to)
+                    continue
+                length = lengths[entry]
+                if 8 * level[r] < length <= 8 * level[r] + 8:
+                    width = 1 << 8 * level[r] + 8 - length
+                    start = v - v % width
+                    if rows[r][start : start + width] == bytes([entry]) * width:
+                        meaning[v] = entry
+                        coded.add(entry)
+        need(len(order) == len(rows), "rows: one is not reached")
+        need(coded == {e for e in range(256) if lengths[e]}, "rows: no code leads to an exponent")
+
+    def decode_df11(self):
+        lengths = self.df11_rows[-1]
+        stream = self.code_stream + bytes(8)
+        total = 8 * len(self.code_stream)
+        blocks = len(self.positions) - 1
+        firsts = [0] * (512 * blocks + 1)
+        seen = set()
+        block_first = [None] * blocks
+        out = bytearray()
+        p = 0
+        for i, byte in enumerate(self.signs):
+            need(p < total, "code stream: it ends too early")
+            window = p >> 6
+            if window not in seen:
+                seen.add(window)
+                firsts[window] = p & 63
+                if block_first[window >> 9] is None:
+                    block_first[window >> 9] = i
+            row, at = 0, p
+            while True:
+                two = stream[at >> 3] << 8 | stream[(at >> 3) + 1]
+                entry = self.df11_entries[row][two >> 8 - (at & 7) & 255]
+                need(entry is not None, "code stream: bits that are no code")
+                at += 8
+                if not isinstance(entry, tuple):
+                    break
+                row = entry[1]
+            p += lengths[entry]
+            element = (byte & 0x80) << 8 | entry << 7 | byte & 0x7F
+            out += element.to_bytes(2, "little")
+        need(total - 8 < p <= total, "code stream: the last code does not end in the last byte")
+        starts = [len(self.signs) if first is None else first for first in block_first]
+        need(starts == list(self.positions[:-1]), "positions: not those of the code stream")
+        for window in range(512 * blocks):
+            eight = int.from_bytes(self.gaps[window // 8 * 5 : window // 8 * 5 + 5], "big")
+            gap = eight >> 35 - 5 * (window % 8) & 31
+            allowed = {firsts[window]}
+            if window == p >> 6 and window not in seen and p & 7:
+                allowed.add(p & 63)
+            need(gap in allowed, "gaps: not those of the code stream")
+        return bytes(out)
 
     def parse_symbol_table(self, record):
         """Three lists over the slots: F, slot - start, and the symbol placed into its unit."""
@@ -641,6 +767,13 @@ class Frame:
             raw = self.payload if self.codec == RAW else lz4_block(self.payload, self.raw_size)
             hashes = [xxh3_64(raw[at : at + PIECE]) for at in range(0, self.raw_size, PIECE)]
             self.cover(coverage, CODEC_NAMES[self.codec], "top")
+        elif self.codec == DF11:
+            raw, hashes, at = self.decode_df11(), [], 0
+            for n, chunk_hash in self.df11_chunks:
+                need(xxh3_64(raw[at : at + 2 * n]) == chunk_hash, "chunk at %d: hash differs" % at)
+                hashes.append(chunk_hash)
+                at += 2 * n
+            self.cover(coverage, MODE_NAMES[M_DF11], "top")
         else:
             pieces, hashes = [], []
             for number, (length, descriptors) in enumerate(self.chunks):

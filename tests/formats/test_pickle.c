@@ -165,13 +165,20 @@ static void test_untyped(void **state)
     static const struct {
         const char *dtype, *found;
     } cases[] = {
-        {"float8_e4m3fn", "u0:e4m3/1*16"},  {"float8_e4m3fnuz", "u0:e4m3/1*16"},
-        {"float8_e5m2", "u0:e5m2/1*16"},    {"float8_e5m2fnuz", "u0:e5m2/1*16"},
-        {"float8_e8m0fnu", "u0:i8/1*16"},   {"uint16", "u0:i16/2*16"},
-        {"uint32", "u0:i32/4*16"},          {"uint64", "u0:i64/8*16"},
-        {"complex32", "u0:f16/4*16"},       {"complex128", "u0:f64/16*16"},
-        {"bfloat16", "u0:bf16/2*16"},       {"float32", "u0:f32/4*16"},
-        {"float4_e2m1fn_x2", "u0:bytes/1*16"}, {"bits8", "u0:bytes/1*16"},
+        {"float8_e4m3fn", "u0:e4m3/1*16"},
+        {"float8_e4m3fnuz", "u0:e4m3/1*16"},
+        {"float8_e5m2", "u0:e5m2/1*16"},
+        {"float8_e5m2fnuz", "u0:e5m2/1*16"},
+        {"float8_e8m0fnu", "u0:i8/1*16"},
+        {"uint16", "u0:i16/2*16"},
+        {"uint32", "u0:i32/4*16"},
+        {"uint64", "u0:i64/8*16"},
+        {"complex32", "u0:f16/4*16"},
+        {"complex128", "u0:f64/16*16"},
+        {"bfloat16", "u0:bf16/2*16"},
+        {"float32", "u0:f32/4*16"},
+        {"float4_e2m1fn_x2", "u0:bytes/1*16"},
+        {"bits8", "u0:bytes/1*16"},
         {"FloatStorage", "u0:bytes/1*16"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -241,8 +248,7 @@ static void test_several(void **state)
     op_untyped(&p, "4", 8, "float8_e5m2");
     op_storage(&p, "UntypedStorage", "4", 8);
     stop(&p);
-    assert_string_equal(walk_pickle(&p),
-                        "3:f16/2*5 u4:e5m2/1*8 12:f32/4*6 9223372036854775807:i64/8*1");
+    assert_string_equal(walk_pickle(&p), "3:f16/2*5 u4:e5m2/1*8 12:f32/4*6 9223372036854775807:i64/8*1");
 
     /* Whatever contradicts itself is bytes, in any order. */
     static const struct {
@@ -357,14 +363,14 @@ static void test_opcodes(void **state)
     (void)state;
     pickle p = {.size = 0};
     OP(&p, "\200\5\225\0\0\0\0\0\0\0\377(");
-    OP(&p, "}(\214\1aK\1\214\1bK\2u\214\1cNs\224");    /* MEMOIZE: place 0 */
-    OP(&p, "](\210\211eNa(Nl(Nd");                 /* APPENDS, APPEND, LIST, DICT */
-    OP(&p, "\217(K\1\220(K\1\221");                    /* sets */
-    OP(&p, ")(t\205\206");                             /* tuples, of the values before */
-    OP(&p, "\214\6mine.x\214\1C\223)\201");            /* STACK_GLOBAL, NEWOBJ */
-    OP(&p, "cmine\nC\n)}\222}b");                      /* NEWOBJ_EX, BUILD */
-    OP(&p, "(cmine\nC\nNo");                           /* OBJ */
-    OP(&p, "N0(NN1N2");                                /* POP, POP_MARK, DUP */
+    OP(&p, "}(\214\1aK\1\214\1bK\2u\214\1cNs\224"); /* MEMOIZE: place 0 */
+    OP(&p, "](\210\211eNa(Nl(Nd");                  /* APPENDS, APPEND, LIST, DICT */
+    OP(&p, "\217(K\1\220(K\1\221");                 /* sets */
+    OP(&p, ")(t\205\206");                          /* tuples, of the values before */
+    OP(&p, "\214\6mine.x\214\1C\223)\201");         /* STACK_GLOBAL, NEWOBJ */
+    OP(&p, "cmine\nC\n)}\222}b");                   /* NEWOBJ_EX, BUILD */
+    OP(&p, "(cmine\nC\nNo");                        /* OBJ */
+    OP(&p, "N0(NN1N2");                             /* POP, POP_MARK, DUP */
     OP(&p, "B\3\0\0\0abcC\2abT\1\0\0\0aU\1aG12345678");
     OP(&p, "\216\1\0\0\0\0\0\0\0a\226\1\0\0\0\0\0\0\0a\215\1\0\0\0\0\0\0\0a");
     OP(&p, "J\1\0\0\0M\1\0h\0j\0\0\0\0q\7r\10\0\0\0");
@@ -383,10 +389,7 @@ static void test_refused(void **state)
         const char *ops;
         size_t size;
     } cases[] = {
-#define CASE(literal)                                                                                      \
-    {                                                                                                      \
-        literal, sizeof(literal) - 1                                                                       \
-    }
+#define CASE(literal) {literal, sizeof(literal) - 1}
         CASE("I1\n"),
         CASE("L1L\n"),
         CASE("F1.0\n"),
@@ -409,18 +412,18 @@ static void test_refused(void **state)
         CASE("j\377\377\377\377"),
         CASE("Nr\377\377\377\377"), /* far beyond what was put */
         CASE("Nr\0\0\1\0"),
-        CASE("(q\0"),        /* a mark in the memo */
-        CASE("0000"),        /* takes the first mark, then nothing */
+        CASE("(q\0"), /* a mark in the memo */
+        CASE("0000"), /* takes the first mark, then nothing */
         CASE("tttt"),
-        CASE("\206"),        /* a mark in a tuple */
-        CASE("NQ"),          /* other persistent ids */
+        CASE("\206"), /* a mark in a tuple */
+        CASE("NQ"),   /* other persistent ids */
         CASE("X\7\0\0\0storageQ"),
         CASE("Ns"),
         CASE("NNN(NNN(s"),
         CASE("a"),
         CASE("((Nu"),
         CASE("R"),
-        CASE("N\223"),
+        CASE("\223"),
         CASE("X\377\377\377\377"), /* beyond the end */
         CASE("\215\377\377\377\377\377\377\377\377"),
         CASE("\216\0\0\0\0\0\0\0\200"),
@@ -460,7 +463,8 @@ static void test_refused(void **state)
     assert_string_equal(walk((const uint8_t *)"N.", 2), "");
 }
 
-/* Tuples that only resemble a storage: what is not one at all ends the walk, as an unknown persistent id. */
+/* Tuples that only resemble a storage: what is not one at all ends the walk, as an unknown persistent id.
+ */
 static void test_tuples(void **state)
 {
     (void)state;

@@ -401,15 +401,19 @@ static void test_byte_order(void **state)
     static const struct {
         const char *order;
         int typed; /* 2: swapped */
-    } cases[] = {{"little", 1}, {"big", 2}, {"Little", 0}, {"", 0}, {"bigger", 0}, {"little\n", 0}, {"pig", 0}};
+    } cases[] = {{"little", 1}, {"big", 2},      {"Little", 0}, {"", 0},
+                 {"bigger", 0}, {"little\n", 0}, {"pig", 0}};
     static const struct {
         const char *type;
         size_t size;
         tp_class little, big;
     } types[] = {
-        {"FloatStorage", 4, TP_CLASS_F32, TP_CLASS_I32},   {"HalfStorage", 2, TP_CLASS_F16, TP_CLASS_I16},
-        {"BFloat16Storage", 2, TP_CLASS_BF16, TP_CLASS_I16}, {"DoubleStorage", 8, TP_CLASS_F64, TP_CLASS_I64},
-        {"LongStorage", 8, TP_CLASS_I64, TP_CLASS_I64},    {"CharStorage", 1, TP_CLASS_I8, TP_CLASS_I8},
+        {"FloatStorage", 4, TP_CLASS_F32, TP_CLASS_I32},
+        {"HalfStorage", 2, TP_CLASS_F16, TP_CLASS_I16},
+        {"BFloat16Storage", 2, TP_CLASS_BF16, TP_CLASS_I16},
+        {"DoubleStorage", 8, TP_CLASS_F64, TP_CLASS_I64},
+        {"LongStorage", 8, TP_CLASS_I64, TP_CLASS_I64},
+        {"CharStorage", 1, TP_CLASS_I8, TP_CLASS_I8},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
@@ -448,8 +452,16 @@ static zip make(void)
     return z;
 }
 
-#define ALL {1, 0, 16, TP_CLASS_F32}, {2, 0, 16, TP_CLASS_F32}, {3, 0, 16, TP_CLASS_F32}
-#define BUT_SECOND {1, 0, 16, TP_CLASS_F32}, {3, 0, 16, TP_CLASS_F32}
+#define ALL                                                                                                \
+    {1, 0, 16, TP_CLASS_F32}, {2, 0, 16, TP_CLASS_F32},                                                    \
+    {                                                                                                      \
+        3, 0, 16, TP_CLASS_F32                                                                             \
+    }
+#define BUT_SECOND                                                                                         \
+    {1, 0, 16, TP_CLASS_F32},                                                                              \
+    {                                                                                                      \
+        3, 0, 16, TP_CLASS_F32                                                                             \
+    }
 
 /* An entry that is not what the directory says, or not stored, is bytes; the others are not touched. */
 static void test_entries(void **state)
@@ -462,31 +474,31 @@ static void test_entries(void **state)
         uint64_t value;
         bool typed;
     } cases[] = {
-        {LOCAL, 0, 4, 0x04034B51, false},      /* signature */
-        {LOCAL, 8, 2, 8, false},               /* method */
-        {LOCAL, 18, 4, 17, false},             /* sizes */
+        {LOCAL, 0, 4, 0x04034B51, false}, /* signature */
+        {LOCAL, 8, 2, 8, false},          /* method */
+        {LOCAL, 18, 4, 17, false},        /* sizes */
         {LOCAL, 22, 4, 17, false},
         {LOCAL, 18, 4, 16, true},
         {LOCAL, 18, 4, UINT32_MAX, true},
-        {LOCAL, 14, 4, 1, true},               /* CRC */
-        {LOCAL, 26, 2, 7, false},              /* name */
+        {LOCAL, 14, 4, 1, true},  /* CRC */
+        {LOCAL, 26, 2, 7, false}, /* name */
         {LOCAL, 26, 2, 9, false},
         {LOCAL, 30, 1, 'n', false},
-        {LOCAL, 28, 2, 0xFFFF, false},         /* extra field beyond the directory */
-        {RECORD, 8, 2, 0x809, false},          /* encrypted */
+        {LOCAL, 28, 2, 0xFFFF, false}, /* extra field beyond the directory */
+        {RECORD, 8, 2, 0x809, false},  /* encrypted */
         {RECORD, 8, 2, 0x2808, false},
-        {RECORD, 10, 2, 8, false},             /* deflated */
+        {RECORD, 10, 2, 8, false}, /* deflated */
         {RECORD, 10, 2, 99, false},
-        {RECORD, 16, 4, 0, true},              /* CRC */
-        {RECORD, 20, 4, 15, false},            /* stored and plain size differ */
+        {RECORD, 16, 4, 0, true},   /* CRC */
+        {RECORD, 20, 4, 15, false}, /* stored and plain size differ */
         {RECORD, 24, 4, 17, false},
-        {RECORD, 42, 4, 0, false},             /* local header: the pickle's */
+        {RECORD, 42, 4, 0, false}, /* local header: the pickle's */
         {RECORD, 42, 4, 1, false},
         {RECORD, 42, 4, 0xFFFFFFF0, false},
-        {RECORD, 42, 4, UINT32_MAX, false},    /* in zip64's field, which is not there */
-        {RECORD, 46, 1, 'n', false},           /* name */
-        {RECORD, 36, 6, UINT64_MAX, true},     /* attributes */
-        {RECORD, 34, 2, 1, true},              /* disk: of files that are not split, nobody's business */
+        {RECORD, 42, 4, UINT32_MAX, false}, /* in zip64's field, which is not there */
+        {RECORD, 46, 1, 'n', false},        /* name */
+        {RECORD, 36, 6, UINT64_MAX, true},  /* attributes */
+        {RECORD, 34, 2, 1, true},           /* disk: of files that are not split, nobody's business */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         zip z = make();
@@ -517,17 +529,13 @@ static void test_zip64_fields(void **state)
         uint64_t value;
         bool typed;
     } cases[] = {
-        {0, 2, 0x7778, true},             /* the field before */
-        {2, 2, 3, false},                 /* it swallows zip64's first byte */
-        {2, 2, 0xFFFF, false},
-        {6, 2, 2, false},                 /* not zip64's */
-        {8, 2, 23, false},                /* the offset is cut off */
-        {8, 2, 16, false},
-        {8, 2, 25, false},                /* beyond the record */
-        {10, 8, 17, false},
-        {18, 8, UINT64_MAX, false},
-        {26, 8, UINT64_MAX, false},
-        {26, 8, (uint64_t)1 << 63, false},
+        {0, 2, 0x7778, true},                          /* the field before */
+        {2, 2, 3, false},                              /* it swallows zip64's first byte */
+        {2, 2, 0xFFFF, false},      {6, 2, 2, false},  /* not zip64's */
+        {8, 2, 23, false},                             /* the offset is cut off */
+        {8, 2, 16, false},          {8, 2, 25, false}, /* beyond the record */
+        {10, 8, 17, false},         {18, 8, UINT64_MAX, false},
+        {26, 8, UINT64_MAX, false}, {26, 8, (uint64_t)1 << 63, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         zip z = start("0 FloatStorage 2 1 FloatStorage 2");
@@ -676,7 +684,8 @@ static void test_overlap(void **state)
         if (more)
             UNTYPED(&z);
         else
-            TYPED(&z, {2, 0, 16, TP_CLASS_F32}, {3, 0, 16, TP_CLASS_F32}); /* but not what the pickle says */
+            TYPED(&z, {2, 0, 16, TP_CLASS_F32},
+                  {3, 0, 16, TP_CLASS_F32}); /* but not what the pickle says */
         zip_free(&z);
     }
 
@@ -857,7 +866,7 @@ static void test_npy(void **state)
     size_t size = z.file.size;
     z.start[0] = size - 32;
     for (z.file.size = 0; z.file.size < size; z.file.size++) UNTYPED(&z); /* cut off anywhere */
-    for (size_t at = 0; at < 8; at++) { /* magic and version */
+    for (size_t at = 0; at < 8; at++) {                                   /* magic and version */
         z.file.data[at] ^= 0x40;
         UNTYPED(&z);
         z.file.data[at] ^= 0x40;

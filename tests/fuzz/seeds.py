@@ -2,11 +2,15 @@
 
 safetensors/  headers of the samples, and files of every dtype, well formed and odd
 gguf/         the samples (of large ones the beginning), and small files of every version and byte order
+zip/          PyTorch checkpoints, DDUF, NPZ and NPY: the samples, and small files of every kind
+pickle/       the pickles of those checkpoints
 container/    containers of such files at every level and codec
 frame/        the frames of those containers, and the goldens, valid and damaged
+stream/       every shape of a stream and every choice of fuzz_stream.c, with few and with many kinds of bytes
 """
 import argparse
 import hashlib
+import io
 import json
 import pathlib
 import random
@@ -14,6 +18,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import zipfile
 
 BITS = {
     "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
@@ -127,6 +132,46 @@ def small_ggufs():
             yield build(length=0xFFFFFFFF)
 
 
+def pickles():
+    """Of state dicts, by protocol 2 and in the opcodes of protocol 4."""
+    def text(value):
+        return b"X" + struct.pack("<I", len(value)) + value
+
+    def storage(kind, key, count):
+        return b"(" + text(b"storage") + b"ctorch\n" + kind + b"\n" + text(key) + text(b"cpu") + b"K" + bytes([count]) + b"tQ"
+
+    def tensor(kind, key, count, dtype=b""):
+        version = b"3" if dtype else b"2"
+        return (b"ctorch._utils\n_rebuild_tensor_v" + version + b"\n(" + storage(kind, key, count)
+                + b"K\0K\4\x85K\1\x85\x89ccollections\nOrderedDict\n)R" + dtype + b"tR")
+
+    float8 = b"ctorch\nfloat8_e4m3fn\n"
+    yield (b"\x80\2}q\0(" + text(b"a") + b"q\1" + tensor(b"FloatStorage", b"0", 4) + b"q\2h\1h\2"
+           + text(b"b") + tensor(b"HalfStorage", b"1", 4) + text(b"c") + tensor(b"UntypedStorage", b"2", 16, float8) + b"u.")
+    yield (b"\x80\4\x95\0\0\0\0\0\0\0\0}\x94(\x8c\1a\x94(\x8c\7storage\x94\x8c\5torch\x8c\x0cFloatStorage\x93\x94\x8c\x010"
+           b"\x8c\3cpuK\4t\x94QK\1u.")
+
+
+def zips(rng):
+    """Checkpoints with those pickles, a DDUF and an NPZ file, each with and without zip64's fields; an NPY file."""
+    tensors = safetensors([("x", "BF16", [4], rng.randbytes(8))])
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n"
+    array = b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + rng.randbytes(24)
+    yield array
+    kinds = [[("m/data.pkl", pickle), ("m/byteorder", b"little")] + [(f"m/data/{i}", rng.randbytes(16)) for i in range(3)]
+             for pickle in pickles()]
+    kinds.append([("model_index.json", b"{}"), ("unet/x.safetensors", tensors), ("vae/y.safetensors", tensors)])
+    kinds.append([("a.npy", array), ("b.npy", array)])
+    for files in kinds:
+        for wide in (False, True):
+            data = io.BytesIO()
+            with zipfile.ZipFile(data, "w") as out:
+                for name, content in files:
+                    with out.open(zipfile.ZipInfo(name), "w", force_zip64=wide) as entry:
+                        entry.write(content)
+            yield data.getvalue()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tensorpress", type=pathlib.Path, required=True)
@@ -145,8 +190,14 @@ def main():
             save(arguments.out / "safetensors", data[:8 + length + 4096])
         elif path.suffix == ".gguf":
             save(arguments.out / "gguf", path.read_bytes()[:20000])
+        elif path.suffix in (".pt", ".pth") and path.stat().st_size < 20000:
+            save(arguments.out / "zip", path.read_bytes())
     for data in small_ggufs():
         save(arguments.out / "gguf", data)
+    for data in pickles():
+        save(arguments.out / "pickle", data)
+    for data in zips(rng):
+        save(arguments.out / "zip", data)
 
     inputs = []
     for dtype, bits in BITS.items():
@@ -175,6 +226,10 @@ def main():
         if len(data) < 20000:
             save(arguments.out / "safetensors", data)
 
+    for shape in range(18):
+        for flags in range(12):
+            body = [rng.randbytes(1500), bytes(rng.choice((0x3C, 0x3D, 0xBC)) for _ in range(1500))][flags & 1]
+            save(arguments.out / "stream", bytes([shape, flags]) + struct.pack("<I", rng.randrange(3000)) + body)
     for path in sorted((pathlib.Path(__file__).resolve().parent.parent / "goldens").glob("*.tpf")):
         save(arguments.out / "frame", path.read_bytes())
     with tempfile.TemporaryDirectory() as folder:

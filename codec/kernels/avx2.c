@@ -1,0 +1,41 @@
+/*
+ * Kernels for x86-64 with AVX2 and BMI2 (Haswell, Zen and later).
+ *
+ * The whole file is compiled for the instruction set: nothing that runs before the check for it may live
+ * here. Encoding is the portable code, compiled here once more.
+ */
+#include <immintrin.h>
+#include <string.h>
+
+#include "codec/kernels/geometry.h"
+#include "codec/kernels/portable.h"
+
+#include "codec/kernels/hashes.h"
+
+#define INLINE inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline))
+/* For loops of few, constant turns whose counter must fold; and for loops that must not grow. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#define ROLLED _Pragma("clang loop unroll(disable)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#define ROLLED _Pragma("GCC unroll 1")
+#endif
+
+#include "codec/kernels/avx2_decode.h"
+
+const tp_kernels tp_kernels_avx2 = {
+    .name = "avx2",
+    .w32_decode = w32_decode,
+    .wide_decode = wide_decode,
+    .w32_encode = tp_portable_w32_encode,
+    .wide_encode = tp_portable_wide_encode,
+    .count_symbols = tp_portable_count_symbols,
+    .group_sums = tp_portable_group_sums,
+    .count_bytes = tp_portable_count_bytes,
+    .plane_get = tp_portable_plane_get,
+    .plane_put = tp_portable_plane_put,
+    .hash64 = hash64,
+    .hash128 = hash128,
+};
