@@ -84,5 +84,14 @@ tp_install_test_tools() {
     fi
 }
 
+# OpenCL's headers, and PoCL: OpenCL on the processor, for machines without a GPU's driver.
+tp_install_device_tools() {
+    tp_missing=()
+    [ -e /usr/include/CL/cl.h ] || tp_missing+=(opencl-headers)
+    ldconfig -p 2>/dev/null | grep -q libOpenCL.so.1 || tp_missing+=(ocl-icd-libopencl1)
+    ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1 || tp_missing+=(pocl-opencl-icd)
+    tp_apt_install "${tp_missing[@]+"${tp_missing[@]}"}"
+}
+
 # Cores that this process may use.
 tp_jobs() { nproc 2>/dev/null || echo 2; }
