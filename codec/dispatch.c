@@ -16,6 +16,8 @@ static const tp_kernels *const built_in[] = {
 #if defined(__x86_64__)
     &tp_kernels_avx2,
     &tp_kernels_avx512,
+#elif defined(__aarch64__)
+    &tp_kernels_neon,
 #endif
 };
 enum { BUILT_IN = sizeof built_in / sizeof *built_in };
@@ -34,6 +36,8 @@ static bool available(const tp_kernels *kernels)
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
                __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("bmi2");
+#elif defined(__aarch64__)
+    if (kernels == &tp_kernels_neon) return true; /* part of the base instruction set */
 #endif
     return false;
 }
@@ -68,6 +72,8 @@ const char *const *tp_kernel_names(void)
 #if defined(__x86_64__)
         "avx2",
         "avx512",
+#elif defined(__aarch64__)
+        "neon",
 #endif
         NULL,
     };

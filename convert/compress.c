@@ -1,4 +1,5 @@
 /* tp_compress_file: checkpoint, or a folder of them -> spans -> frames -> container. */
+#include <errno.h>
 #include <openssl/evp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -412,8 +413,11 @@ static tp_status open_all(compression *c, const char *in_path, int in_fd, const 
                           tp_error *error)
 {
     struct stat s;
-    bool known = in_fd >= 0 ? fstat(in_fd, &s) == 0 : in_path && stat(in_path, &s) == 0;
-    if (known && S_ISDIR(s.st_mode)) return open_folder(c, in_path, in_fd, &s, out_path, out_fd, error);
+    char shown[TP_SHOWN_PATH];
+    bool given = in_fd >= 0 || in_path;
+    if (given && (in_fd >= 0 ? fstat(in_fd, &s) : stat(in_path, &s)) != 0)
+        return tp_error_system(error, errno, "%s: cannot open", tp_text_path(in_path ? in_path : "stdin", shown));
+    if (given && S_ISDIR(s.st_mode)) return open_folder(c, in_path, in_fd, &s, out_path, out_fd, error);
     return open_single(c, in_path, in_fd, out_path, out_fd, error);
 }
 

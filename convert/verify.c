@@ -1,4 +1,5 @@
 /* tp_verify_file: decodes everything, checks everything, and says which tensors are damaged. */
+#include <errno.h>
 #include <openssl/evp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -445,10 +446,11 @@ static tp_status open_tree(verification *v, const char *against, tp_error *error
 static tp_status open_against(verification *v, const char *against, tp_error *error)
 {
     struct stat s;
-    bool folder = stat(against, &s) == 0 && S_ISDIR(s.st_mode);
     v->compares = true;
     tp_text_path(against, v->other);
-    if (folder != v->container.index.folder && (folder || stat(against, &s) == 0))
+    if (stat(against, &s) != 0) return tp_error_system(error, errno, "%s: cannot open", v->other);
+    bool folder = S_ISDIR(s.st_mode);
+    if (folder != v->container.index.folder)
         return tp_error_set(error, TP_MISMATCH, "%s: holds a %s, but %s is a %s", v->input.name,
                             folder ? "file" : "folder", v->other, folder ? "folder" : "file");
     if (v->container.index.folder) return open_tree(v, against, error);

@@ -12,7 +12,10 @@
 #include "formats/layout.h"
 
 #define METADATA_MAX ((uint64_t)64 << 20) /* of a header whose metadata is read */
-#define NAME_MAX_SIZE 4096                /* of a regex, of an attribute's path */
+#define NAME_MAX_SIZE 16384               /* of a regex, of an attribute's path */
+/* Of a regex: groups in groups, and repetitions x{n} all in all, which are compiled into copies. */
+#define GROUPS_MAX 32
+#define COPIES_MAX 1000
 
 static tp_status no_memory(tp_error *error)
 {
@@ -107,6 +110,8 @@ bool tp_df11_is_array(const char *name, size_t size, tp_df11_array *array, size_
 static bool translate(const char *from, char *to, size_t capacity)
 {
     size_t n = 0;
+    unsigned depth = 0;
+    unsigned long copies = 1;
     bool quantified = false; /* what was copied last is a quantifier */
 #define PUT(text)                                                                                          \
     do {                                                                                                   \
@@ -159,7 +164,12 @@ static bool translate(const char *from, char *to, size_t capacity)
             PUT("]");
             break;
         }
+        case ')':
+            if (!depth--) return false;
+            PUT(")");
+            break;
         case '(':
+            if (++depth > GROUPS_MAX) return false;
             PUT("(");
             if (p[1] == '?') {
                 if (p[2] != ':') return false;
@@ -179,7 +189,15 @@ static bool translate(const char *from, char *to, size_t capacity)
             break;
         case '{': {
             const size_t length = strspn(p + 1, "0123456789,");
-            if (!length || p[1 + length] != '}') return false;
+            if (!length || length > 8 || p[1 + length] != '}' || quantified) return false;
+            for (const char *q = p + 1; *q != '}';) {
+                char *end;
+                const unsigned long count = *q == ',' ? 1 : strtoul(q, &end, 10);
+                q = *q == ',' ? q + 1 : end;
+                if (count > COPIES_MAX) return false;
+                copies *= count + 1;
+                if (copies > COPIES_MAX * 4) return false;
+            }
             for (size_t i = 0; i < length + 2; i++) PUT(((char[]){p[i], 0}));
             p += length + 1;
             quantifier = true;
@@ -194,20 +212,17 @@ static bool translate(const char *from, char *to, size_t capacity)
         }
         quantified = quantifier;
     }
+    if (depth) return false;
     PUT(")$");
 #undef PUT
     to[n] = 0;
     return true;
 }
 
-tp_status tp_df11_patterns_add(tp_df11_patterns *patterns, const char *regex, const char *const *attrs,
-                               size_t attr_count, tp_error *error)
+static tp_status add_pattern(tp_df11_patterns *patterns, const char *regex, const char *posix,
+                             const char *const *attrs, size_t attr_count, const char *shown,
+                             tp_error *error)
 {
-    char shown[TP_SHOWN_SIZE], posix[3 * NAME_MAX_SIZE];
-    tp_show(shown, regex, strlen(regex));
-    if (strlen(regex) > NAME_MAX_SIZE || !*regex || !translate(regex, posix, sizeof posix))
-        return tp_error_set(error, TP_INVALID_ARGUMENT,
-                            "pattern '%s': is not a regular expression of the sort known here", shown);
     tp_df11_pattern *list = realloc(patterns->list, (patterns->count + 1) * sizeof *list);
     if (!list) return no_memory(error);
     patterns->list = list;
@@ -233,6 +248,24 @@ tp_status tp_df11_patterns_add(tp_df11_patterns *patterns, const char *regex, co
         pattern->attr_count++;
     }
     return TP_OK;
+}
+
+tp_status tp_df11_patterns_add(tp_df11_patterns *patterns, const char *regex, const char *const *attrs,
+                               size_t attr_count, tp_error *error)
+{
+    char shown[TP_SHOWN_SIZE];
+    tp_show(shown, regex, strlen(regex));
+    const size_t size = strlen(regex), capacity = 12 * size + 8; /* \w becomes 12 bytes, nothing more */
+    char *posix = size && size <= NAME_MAX_SIZE ? malloc(capacity) : NULL;
+    if (size && size <= NAME_MAX_SIZE && !posix) return no_memory(error);
+    if (!posix || !translate(regex, posix, capacity)) {
+        free(posix);
+        return tp_error_set(error, TP_INVALID_ARGUMENT,
+                            "pattern '%s': is not a regular expression of the sort known here", shown);
+    }
+    const tp_status status = add_pattern(patterns, regex, posix, attrs, attr_count, shown, error);
+    free(posix);
+    return status;
 }
 
 void tp_df11_patterns_free(tp_df11_patterns *patterns)

@@ -7,14 +7,15 @@
 
 static tp_status no_memory(tp_error *error) { return tp_error_set(error, TP_NO_MEMORY, "out of memory"); }
 
-tp_status tp_batch_create(tp_batch *batch, tp_device *device, tp_workers *workers, size_t stored, size_t scratch,
-                          tp_error *error)
+tp_status tp_batch_create(tp_batch *batch, tp_device *device, tp_workers *workers, size_t stored, size_t expanded,
+                          size_t scratch, tp_error *error)
 {
     const tp_backend *b = device->backend;
     memset(batch, 0, sizeof *batch);
     batch->device = device;
     batch->workers = workers;
     batch->stored_capacity = tp_align(stored, 256);
+    batch->expanded_capacity = tp_align(expanded, 256);
     batch->scratch_capacity = scratch;
     batch->frames = calloc(TP_BATCH_FRAMES, sizeof *batch->frames);
     batch->decoders = calloc(tp_workers_count(workers), sizeof *batch->decoders);
@@ -22,7 +23,7 @@ tp_status tp_batch_create(tp_batch *batch, tp_device *device, tp_workers *worker
         tp_batch_destroy(batch);
         return no_memory(error);
     }
-    const size_t staging = batch->stored_capacity + TP_BATCH_EXPANDED;
+    const size_t staging = batch->stored_capacity + batch->expanded_capacity;
     tp_status status = b->stream_create(device, &batch->stream, error);
     if (status == TP_OK) status = b->host_create(device, staging, &batch->staging, error);
     if (status == TP_OK) status = b->memory_create(device, staging + TP_INPUT_SLACK, &batch->input, error);
@@ -91,7 +92,7 @@ static size_t round_end(tp_batch *batch)
         const bool needs_scratch = f->output == UINT32_MAX;
         const size_t room = needs_scratch ? tp_align(f->view.info.raw_size, 256) : 0;
         f->expanded = tp_frame_expanded_size(&f->view);
-        if (expanded + f->expanded > TP_BATCH_EXPANDED || scratch + room > batch->scratch_capacity) break;
+        if (expanded + f->expanded > batch->expanded_capacity || scratch + room > batch->scratch_capacity) break;
         f->expanded_at = batch->stored_capacity + expanded;
         expanded += f->expanded;
         if (needs_scratch) f->output_at = scratch;

@@ -9,7 +9,8 @@
 #include "gpu/workers.h"
 
 #define TP_BATCH_FRAMES 1024
-#define TP_BATCH_EXPANDED (TP_FRAME_MAX_RAW + 4096) /* what the host decodes of one frame, at most */
+#define TP_BATCH_LEAST_STORED (TP_FRAME_MAX_STORED + TP_SLACK + 256) /* room for any frame */
+#define TP_BATCH_LEAST_EXPANDED (TP_FRAME_MAX_RAW + 4096) /* and for what the host decodes of it */
 
 typedef struct tp_batch_frame {
     size_t tag;       /* the caller's number */
@@ -28,6 +29,7 @@ typedef struct tp_batch {
     tp_decoder **decoders;  /* one a worker, made when first needed */
     tp_host_memory staging;
     size_t stored_capacity, used; /* staging: stored frames up to here, what the host decodes behind it */
+    size_t expanded_capacity;
     size_t scratch_capacity;
     tp_memory input, scratch, jobs_memory, results_memory;
     tp_stream stream;
@@ -41,9 +43,13 @@ typedef struct tp_batch {
     size_t results_capacity;
 } tp_batch;
 
-/* stored: bytes of staging for stored frames, at least a frame's; scratch 0: no frame needs it. */
-tp_status tp_batch_create(tp_batch *batch, tp_device *device, tp_workers *workers, size_t stored, size_t scratch,
-                          tp_error *error);
+/*
+ * stored, expanded: bytes of staging for stored frames and for what the host decodes, at least the least. scratch:
+ * bytes on the device for frames that are not decoded to where they belong, at least TP_FRAME_MAX_RAW, or 0 if there
+ * are none.
+ */
+tp_status tp_batch_create(tp_batch *batch, tp_device *device, tp_workers *workers, size_t stored, size_t expanded,
+                          size_t scratch, tp_error *error);
 void tp_batch_destroy(tp_batch *batch);
 
 void tp_batch_clear(tp_batch *batch);

@@ -123,8 +123,11 @@ static tp_status cuda_open(size_t index, tp_device **device, tp_error *error)
     d->base.max_warps = TP_MAX_WARPS;
     d->base.max_allocation = SIZE_MAX / 2;
     d->base.one_address_space = true;
-    cuda_describe(index, &d->base.info);
     const char *what = "cannot be opened";
+    if (cuda_describe(index, &d->base.info) != TP_OK) {
+        free(d);
+        return tp_error_set(error, TP_UNSUPPORTED, "cuda:%zu: %s", index, what);
+    }
     CUresult code = cu.device_get(&d->device, (int)index);
     if (code == CUDA_SUCCESS) code = cu.context_retain(&d->context, d->device);
     if (code == CUDA_SUCCESS) {

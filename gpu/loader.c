@@ -388,15 +388,14 @@ static tp_status load_on_device(tp_loader *l, tp_error *error)
     tp_batch batches[2] = {{.device = NULL}, {.device = NULL}};
     bool busy[2] = {false, false};
     const size_t staging = l->options.staging ? l->options.staging : DEFAULT_STAGING;
-    size_t stored = staging / 2 > TP_BATCH_EXPANDED ? staging / 2 - TP_BATCH_EXPANDED : 0;
-    const size_t least = TP_FRAME_MAX_STORED + TP_SLACK + 256;
-    if (stored < least) stored = least;
-    size_t scratch = 0, next = 0;
-    if (l->plan.container && any_needs_scratch(l)) scratch = stored > 2 * PIECE ? stored : 2 * PIECE;
+    size_t stored = staging / 2 / 8 * 5, expanded = staging / 2 / 8 * 3, scratch = 0, next = 0;
+    if (stored < TP_BATCH_LEAST_STORED) stored = TP_BATCH_LEAST_STORED;
+    if (expanded < TP_BATCH_LEAST_EXPANDED) expanded = TP_BATCH_LEAST_EXPANDED;
+    if (l->plan.container && any_needs_scratch(l)) scratch = stored > 2 * PIECE ? stored : 2 * PIECE; /* bounded like the rest */
 
     tp_status status = make_workspaces(l, false, error);
     for (int i = 0; i < 2 && status == TP_OK; i++)
-        status = tp_batch_create(&batches[i], l->device, l->workers, stored, scratch, error);
+        status = tp_batch_create(&batches[i], l->device, l->workers, stored, expanded, scratch, error);
     for (int at = 0; status == TP_OK && (next < l->plan.frame_count || busy[at] || busy[1 - at]); at = 1 - at) {
         if (busy[at]) {
             const double begin = seconds();

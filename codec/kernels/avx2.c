@@ -5,24 +5,13 @@
  * here. Encoding is the portable code, compiled here once more.
  */
 #include <immintrin.h>
-#include <string.h>
 
-#include "codec/kernels/geometry.h"
+#include "codec/kernels/lane_words.h"
 #include "codec/kernels/portable.h"
 
 #include "codec/kernels/hashes.h"
 
-#define INLINE inline __attribute__((always_inline))
-#define NOINLINE __attribute__((noinline))
-/* For loops of few, constant turns whose counter must fold; and for loops that must not grow. */
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define ROLLED _Pragma("clang loop unroll(disable)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#define ROLLED _Pragma("GCC unroll 1")
-#endif
-
+#include "codec/kernels/entries.h"
 #include "codec/kernels/avx2_decode.h"
 
 const tp_kernels tp_kernels_avx2 = {

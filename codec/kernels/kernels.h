@@ -158,6 +158,7 @@ typedef struct tp_kernels {
 extern const tp_kernels tp_kernels_portable;
 extern const tp_kernels tp_kernels_avx2;   /* x86-64 only; needs AVX2 BMI BMI2 POPCNT */
 extern const tp_kernels tp_kernels_avx512; /* x86-64 only; needs F BW DQ VL VBMI VBMI2 BITALG */
+extern const tp_kernels tp_kernels_neon;   /* AArch64 only */
 
 /* The kernels in use: the best that CPU and operating system have, or the forced ones. Resolved once. */
 const tp_kernels *tp_kernels_get(void);
@@ -167,7 +168,7 @@ const tp_kernels *tp_kernels_find(const char *name, bool *available);
 /* Selector of group g from the packed array. */
 static inline unsigned tp_selector(const uint8_t *selectors, unsigned bits, uint32_t group)
 {
-    return bits ? selectors[group * bits / 8] >> (group * bits & 7) & ((1u << bits) - 1) : 0;
+    return bits ? (unsigned)selectors[group * bits / 8] >> (group * bits & 7) & ((1u << bits) - 1) : 0;
 }
 /* Bytes of the packed selectors of n elements, a multiple of 4. */
 static inline size_t tp_selector_bytes(uint32_t n, unsigned bits)

@@ -7,24 +7,67 @@
 
 /* ------------------------------------------------------------------------------------------ decoding */
 
-/* One row: 32 lanes x (32 / T / c) steps. Returns the word pointer, at most 32 * 32 / T / c further. */
-TP_INLINE const uint8_t *decode_row(tp_shape s, const tp_slot *slots, uint32_t x[TP_LANES],
-                                    const uint8_t *words, uint32_t v[TP_LANES])
+/*
+ * Two stages a group, joined by a buffer: states to table entries, which is scalar code, and entries to elements,
+ * which compilers vectorise. An entry: F in bits 0..9, bias in bits 10..19, the symbol (pairs: the number of its
+ * entry in the table) in bits 20..31.
+ */
+static void entries_init(const tp_shape *shape, const tp_w32_table *from, uint32_t entries[1024])
 {
-    for (unsigned b = 0; b < 32u / s.T / s.c; b++)
-        for (unsigned lane = 0; lane < TP_LANES; lane++) {
-            const tp_slot slot = slots[x[lane] & 1023];
-            uint32_t next = slot.F * (x[lane] >> TP_W32_K) + slot.bias;
-            const uint32_t renormalised = next << 16 | tp_load16(words);
-            const bool take = next < TP_W32_L;
-            words += take ? 2 : 0;
-            x[lane] = take ? renormalised : next;
-            const uint32_t bits =
-                s.c == 2 ? tp_symbol_bits(s, slot.symbol & 255u) | tp_symbol_bits(s, slot.symbol >> 8) << 16
-                         : tp_symbol_bits(s, slot.symbol) << s.T * b;
-            v[lane] = b ? v[lane] | bits : bits;
-        }
+    for (int i = 0; i < 1024; i++) {
+        const tp_slot slot = from->slot[i];
+        const uint32_t symbol = shape->c == 2 ? slot.entry : slot.symbol;
+        entries[i] = slot.F | (uint32_t)slot.bias << 10 | symbol << 20;
+    }
+}
+
+/* One lane: a symbol. There is no branch, which would be unpredictable. */
+#define DECODE_LANE(lane, F, bias, K)                                                                      \
+    do {                                                                                                   \
+        const uint32_t entry = table[x[lane] & ((1u << (K)) - 1)];                                         \
+        const uint32_t next = (F) * (x[lane] >> (K)) + (bias);                                             \
+        const uint32_t take = (next - (1u << (K))) >> 31; /* next < 2^28 */                                \
+        x[lane] = next << 16 * take | (tp_load16(words) & (0 - take));                                     \
+        words += 2 * take;                                                                                 \
+        out[lane] = entry;                                                                                 \
+    } while (0)
+#define DECODE_8(lane, F, bias, K)                                                                         \
+    do {                                                                                                   \
+        DECODE_LANE(lane, F, bias, K);                                                                     \
+        DECODE_LANE((lane) + 1, F, bias, K);                                                               \
+        DECODE_LANE((lane) + 2, F, bias, K);                                                               \
+        DECODE_LANE((lane) + 3, F, bias, K);                                                               \
+        DECODE_LANE((lane) + 4, F, bias, K);                                                               \
+        DECODE_LANE((lane) + 5, F, bias, K);                                                               \
+        DECODE_LANE((lane) + 6, F, bias, K);                                                               \
+        DECODE_LANE((lane) + 7, F, bias, K);                                                               \
+    } while (0)
+
+/* Steps of 32 lanes. Returns the word pointer, at most 64 bytes a step further. */
+static const uint8_t *decode_steps(const uint32_t *restrict table, uint32_t *restrict x, const uint8_t *words,
+                                   uint32_t *restrict out, unsigned steps)
+{
+    for (; steps; steps--, out += TP_LANES)
+        for (unsigned lane = 0; lane < TP_LANES; lane += 8)
+            DECODE_8(lane, entry & 1023, entry >> 10 & 1023, TP_W32_K);
     return words;
+}
+
+/* The symbols of a row at their places. */
+TP_INLINE void row_values(tp_shape s, const uint32_t *entries, const uint16_t *symbols, uint32_t v[TP_LANES])
+{
+    const unsigned steps = 32u / s.T / s.c;
+    for (unsigned lane = 0; lane < TP_LANES; lane++) {
+        if (s.c == 2) {
+            const uint32_t pair = symbols[entries[lane] >> 20];
+            v[lane] = tp_symbol_bits(s, pair & 255u) | tp_symbol_bits(s, pair >> 8) << 16;
+            continue;
+        }
+        uint32_t bits = tp_symbol_bits(s, entries[lane] >> 20);
+        for (unsigned b = 1; b < steps; b++)
+            bits |= tp_symbol_bits(s, entries[lane + b * TP_LANES] >> 20) << s.T * b;
+        v[lane] = bits;
+    }
 }
 
 /* Elements of one row from their top parts and low planes; count of them, 32 * 32 / T in a whole row. */
@@ -53,22 +96,25 @@ TP_INLINE void decode_stream(tp_shape s, tp_w32_job *job)
     const uint8_t *rows = job->payload + 128, *low = job->low;
     const size_t stride = (size_t)groups * 2 * TP_GROUP; /* from one u16 low plane to the next */
     uint8_t *dst = job->dst;
-    uint32_t x[TP_LANES], left = job->n;
+    uint32_t tables[4][1024], x[TP_LANES], left = job->n; /* at most 4 tables a stream */
     bool good = true;
 
     memcpy(x, job->payload, sizeof x);
     for (unsigned lane = 0; lane < TP_LANES; lane++)
         good &= x[lane] >= TP_W32_L && x[lane] < TP_W32_L << 16;
+    for (unsigned i = 0; i < 1u << job->selector_bits; i++) entries_init(&s, job->table + i, tables[i]);
     /* A group consumes at most 2048 bytes of words, so one check a group keeps reads within the slack. */
     for (uint32_t g = 0; g < groups && good && words <= end; g++) {
-        const tp_slot *slots = job->table[tp_selector(job->selectors, job->selector_bits, g)].slot;
-        uint32_t raw[16][TP_LANES];
+        const unsigned selector = tp_selector(job->selectors, job->selector_bits, g);
+        const uint16_t *symbols = job->table[selector].symbol;
+        uint32_t raw[16][TP_LANES], entries[TP_GROUP];
+        words = decode_steps(tables[selector], x, words, entries, 32u / s.c);
         memcpy(raw, rows, (size_t)s.R * 128);
         rows += (size_t)s.R * 128;
         for (unsigned j = 0; j < s.T; j++) {
             uint32_t v[TP_LANES];
-            words = decode_row(s, slots, x, words, v);
             const unsigned count = left < per_row ? left : per_row;
+            row_values(s, entries + j * (1024u / s.T / s.c), symbols, v);
             for (unsigned lane = 0; lane < TP_LANES; lane++) v[lane] |= tp_raw_bits(s, &raw[0][lane], j);
             store_row(s, v, low, stride, dst, count);
             left -= count;

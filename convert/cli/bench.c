@@ -44,6 +44,7 @@ static const struct codec {
     {"auto", "max", TP_CODEC_AUTO, TP_LEVEL_MAX, false},
     {"lz4", "default", TP_CODEC_LZ4, TP_LEVEL_DEFAULT, false},
     {"bg-lz4", "default", TP_CODEC_BG_LZ4, TP_LEVEL_DEFAULT, true},
+    {"df11", "default", TP_CODEC_DF11, TP_LEVEL_DEFAULT, true},
     {"raw", "default", TP_CODEC_RAW, TP_LEVEL_DEFAULT, false},
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
@@ -352,6 +353,7 @@ static int measure_sample(struct worker *workers, const struct sample *sample, c
     }
     for (size_t c = 0; status == EXIT_OK && c < CODECS; c++) {
         if (codecs[c].typed && sample->cls == TP_CLASS_BYTES) continue;
+        if (codecs[c].choice == TP_CODEC_DF11 && sample->cls != TP_CLASS_BF16) continue;
         work->codec = &codecs[c];
         result.codec = codecs[c].name;
         result.level = codecs[c].level_name;

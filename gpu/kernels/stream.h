@@ -273,7 +273,7 @@ FN void decode_row(SHAPE, const int whole, warp_state *wp, table_base table, u32
 
 /*
  * A group of 1024 elements. rows, plane, to: its own, with their LANE_IN_POINTER. whole: all of its elements exist,
- * and the code is laid out row by row; else those from `first` on that are below n, in a small loop.
+ * and for CUDA the code is laid out row by row; else those from `first` on that are below n, in a small loop.
  */
 FN void decode_group(SHAPE, const int whole, warp_state *wp, table_base table, u32 *x, GLOBAL const u16 *words,
                      u32 *taken, GLOBAL const u32 *rows, const low_planes *plane, GLOBAL u8 *to, u32 stride, u32 first,
@@ -282,12 +282,16 @@ FN void decode_group(SHAPE, const int whole, warp_state *wp, table_base table, u
     u32 raw[8][HELD];
     if (whole) {
         UNROLL for (int k = 0; k < R; k++) EACH_LANE raw[k][AT] = rows[(u32)k * 32 + LANE_IN_INDEX];
+    }
+#ifdef __CUDACC__
+    if (whole) {
         UNROLL for (int j = 0; j < T; j++)
             decode_row(SAME_SHAPE, 1, wp, table, x, words, taken, raw, rows, plane, to, stride, first, n, j);
-    } else {
-        ROLLED for (int j = 0; j < T; j++)
-            decode_row(SAME_SHAPE, 0, wp, table, x, words, taken, raw, rows, plane, to, stride, first, n, j);
+        return;
     }
+#endif
+    ROLLED for (int j = 0; j < T; j++)
+        decode_row(SAME_SHAPE, whole, wp, table, x, words, taken, raw, rows, plane, to, stride, first, n, j);
 }
 
 /* Replaces symbols (docs/format.md section 7.4). Returns whether all of this lane's are as they must be. */
@@ -367,10 +371,14 @@ FN void decode_stream(SHAPE, warp_state *wp, GLOBAL const u8 *in, GLOBAL u8 *out
             table = group_table(SAME_SHAPE, (GLOBAL const u32 *)(payload + selectors_at(SAME_SHAPE, groups, nw)), g,
                                 selector_bits, &chosen, table);
         const u32 first = g << 10;
+#ifdef __CUDACC__
         if (first + 1024 <= n)
             decode_group(SAME_SHAPE, 1, wp, table, x, words, &taken, rows, &plane, to, stride, first, n);
         else
             decode_group(SAME_SHAPE, 0, wp, table, x, words, &taken, rows, &plane, to, stride, first, n);
+#else
+        decode_group(SAME_SHAPE, first + 1024 <= n, wp, table, x, words, &taken, rows, &plane, to, stride, first, n);
+#endif
         rows += R * 32;
         plane.p0 += low == 1 ? 256 : 512;
         plane.p1 += 512;

@@ -261,8 +261,11 @@ static void test_bit_flips(void **state)
             frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
             if (tp_decode(f.decoder, frame, b->size, NULL, 0, NULL, NULL) == TP_BUFFER_TOO_SMALL)
                 fail_msg("frame %zu: bit %zu of byte %zu does not matter", i, bit % 8, bit / 8);
-            frame_rehash(frame, b->size);
-            if (try_damaged(&f, b, frame, b->size)) harmless++;
+            /* One bit of the signs and mantissas, the last array, is like another. */
+            if (bit / 8 + b->raw_size / 2 < b->size || bit % 29 == 0) {
+                frame_rehash(frame, b->size);
+                if (try_damaged(&f, b, frame, b->size)) harmless++;
+            }
             memcpy(frame, b->frame, 128);
             frame[bit / 8] = b->frame[bit / 8];
         }

@@ -6,12 +6,13 @@
  *   TP_FAULT=CALL:N%STEP:WHAT at this one and each STEP-th after it
  *   TP_FAULT_PATH=PATH        what `truncate`, `change`, `add` and `remove` work on
  *   TP_FAULT_NO_TMPFILE=1     the file system has no unnamed files
- *   TP_FAULT_REPORT=PATH      at the end of main: how often each call was made, how often the fault struck, and
- *                             what the program itself has allocated and not freed
+ *   TP_FAULT_REPORT=PATH      at the end of main: how often each call was made, how often the fault struck,
+ * and what the program itself has allocated and not freed
  *
- * CALL is one of call_names below; those of one purpose share a name (`stat` is also fstat, lstat, fstatat).
- * WHAT is an errno's name; `short` (half of the bytes); a signal: `kill`, `int`, `term`; or a change made behind
- * the program's back just before the call. Calls before main, from inside of libc, and to stderr do not count.
+ * CALL is one of call_names below; those of one purpose share a name (`stat` is also fstat, lstat,
+ * fstatat). WHAT is an errno's name; `short` (half of the bytes); a signal: `kill`, `int`, `term`; or a
+ * change made behind the program's back just before the call. Calls before main, from inside of libc, and
+ * to stderr do not count.
  *
  * Linux with glibc, 64 bits: there off_t and off64_t, open and open64 are the same.
  */
@@ -39,10 +40,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CALLS(X)                                                                                                     \
-    X(open) X(openat) X(tmpfile) X(read) X(pread) X(write) X(pwrite) X(fsync) X(fsync_folder) X(syncfs)              \
-    X(ftruncate) X(fallocate) X(linkat) X(renameat) X(renameat2) X(unlinkat) X(mkdirat) X(fchmod) X(fchmodat)        \
-    X(close) X(stat) X(statvfs) X(fdopendir) X(readdir) X(access) X(lseek) X(poll) X(getrandom) X(thread) X(malloc)
+/* clang-format off */
+#define CALLS(X)                                                                                           \
+    X(open) X(openat) X(tmpfile) X(read) X(pread) X(write) X(pwrite) X(fsync) X(fsync_folder) X(syncfs)    \
+    X(ftruncate) X(fallocate) X(linkat) X(renameat) X(renameat2) X(unlinkat) X(mkdirat) X(fchmod)          \
+    X(fchmodat) X(close) X(stat) X(statvfs) X(fdopendir) X(readdir) X(access) X(lseek) X(poll)             \
+    X(getrandom) X(thread) X(malloc)
+/* clang-format on */
 
 enum call {
 #define AS_ENUM(name) C_##name,
@@ -57,12 +61,27 @@ enum { DO_SHORT = -1, DO_TRUNCATE = -2, DO_CHANGE = -3, DO_ADD = -4, DO_REMOVE =
 static const struct {
     const char *name;
     int what;
-} actions[] = {{"EIO", EIO},           {"ENOSPC", ENOSPC},     {"EINTR", EINTR},   {"ENOMEM", ENOMEM},
-               {"EMFILE", EMFILE},     {"EFBIG", EFBIG},       {"EDQUOT", EDQUOT}, {"EROFS", EROFS},
-               {"EACCES", EACCES},     {"EPERM", EPERM},       {"EINVAL", EINVAL}, {"EAGAIN", EAGAIN},
-               {"ENOSYS", ENOSYS},     {"short", DO_SHORT},    {"kill", DO_SIGNAL - SIGKILL},
-               {"int", DO_SIGNAL - SIGINT}, {"term", DO_SIGNAL - SIGTERM}, {"truncate", DO_TRUNCATE},
-               {"change", DO_CHANGE},  {"add", DO_ADD},        {"remove", DO_REMOVE}};
+} actions[] = {{"EIO", EIO},
+               {"ENOSPC", ENOSPC},
+               {"EINTR", EINTR},
+               {"ENOMEM", ENOMEM},
+               {"EMFILE", EMFILE},
+               {"EFBIG", EFBIG},
+               {"EDQUOT", EDQUOT},
+               {"EROFS", EROFS},
+               {"EACCES", EACCES},
+               {"EPERM", EPERM},
+               {"EINVAL", EINVAL},
+               {"EAGAIN", EAGAIN},
+               {"ENOSYS", ENOSYS},
+               {"short", DO_SHORT},
+               {"kill", DO_SIGNAL - SIGKILL},
+               {"int", DO_SIGNAL - SIGINT},
+               {"term", DO_SIGNAL - SIGTERM},
+               {"truncate", DO_TRUNCATE},
+               {"change", DO_CHANGE},
+               {"add", DO_ADD},
+               {"remove", DO_REMOVE}};
 
 static atomic_bool active;
 static atomic_ulong counts[CALL_COUNT], hits;
@@ -111,7 +130,8 @@ static void behind_the_back(void)
         syscall(SYS_unlinkat, AT_FDCWD, victim, 0);
         return;
     }
-    fd = (int)syscall(SYS_openat, AT_FDCWD, victim, fault.what == DO_ADD ? O_CREAT | O_WRONLY : O_RDWR, 0644);
+    fd = (int)syscall(SYS_openat, AT_FDCWD, victim, fault.what == DO_ADD ? O_CREAT | O_WRONLY : O_RDWR,
+                      0644);
     if (fd < 0) return;
     struct stat s;
     if (fault.what != DO_ADD && syscall(SYS_fstat, fd, &s) == 0) {
@@ -143,13 +163,13 @@ static int strike(enum call call)
     return 0;
 }
 
-#define FAIL_AS(call, failure)                                                                                       \
-    do {                                                                                                             \
-        int struck = strike(call);                                                                                   \
-        if (struck > 0) {                                                                                            \
-            errno = struck;                                                                                          \
-            return failure;                                                                                          \
-        }                                                                                                            \
+#define FAIL_AS(call, failure)                                                                             \
+    do {                                                                                                   \
+        int struck = strike(call);                                                                         \
+        if (struck > 0) {                                                                                  \
+            errno = struck;                                                                                \
+            return failure;                                                                                \
+        }                                                                                                  \
     } while (0)
 
 static size_t shortened(int struck, size_t size)
@@ -174,13 +194,13 @@ static int open_common(enum call call, int folder, const char *path, int flags, 
     return (int)syscall(SYS_openat, folder, path, flags | O_LARGEFILE, mode);
 }
 
-#define MODE(last)                                                                                                   \
-    mode_t mode = 0;                                                                                                 \
-    if (last & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) {                                                             \
-        va_list args;                                                                                                \
-        va_start(args, last);                                                                                        \
-        mode = va_arg(args, mode_t);                                                                                 \
-        va_end(args);                                                                                                \
+#define MODE(last)                                                                                         \
+    mode_t mode = 0;                                                                                       \
+    if (last & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) {                                                   \
+        va_list args;                                                                                      \
+        va_start(args, last);                                                                              \
+        mode = va_arg(args, mode_t);                                                                       \
+        va_end(args);                                                                                      \
     }
 
 int open(const char *path, int flags, ...)
@@ -225,13 +245,13 @@ int __openat64_2(int folder, const char *path, int flags)
     return open_common(C_openat, folder, path, flags, 0);
 }
 
-#define TRANSFER(call, number, ...)                                                                                  \
-    int struck = strike(call);                                                                                       \
-    if (struck > 0) {                                                                                                \
-        errno = struck;                                                                                              \
-        return -1;                                                                                                   \
-    }                                                                                                                \
-    return (ssize_t)syscall(number, fd, data, shortened(struck, size)__VA_ARGS__)
+#define TRANSFER(call, number, ...)                                                                        \
+    int struck = strike(call);                                                                             \
+    if (struck > 0) {                                                                                      \
+        errno = struck;                                                                                    \
+        return -1;                                                                                         \
+    }                                                                                                      \
+    return (ssize_t)syscall(number, fd, data, shortened(struck, size) __VA_ARGS__)
 
 ssize_t read(int fd, void *data, size_t size)
 {
@@ -280,11 +300,11 @@ int close(int fd)
     return -1;
 }
 
-#define SIMPLE(type, name, call, parameters, ...)                                                                    \
-    type name parameters                                                                                             \
-    {                                                                                                                \
-        FAIL_AS(call, -1);                                                                                           \
-        return (type)syscall(__VA_ARGS__);                                                                           \
+#define SIMPLE(type, name, call, parameters, ...)                                                          \
+    type name parameters                                                                                   \
+    {                                                                                                      \
+        FAIL_AS(call, -1);                                                                                 \
+        return (type)syscall(__VA_ARGS__);                                                                 \
     }
 
 int fsync(int fd)
@@ -298,20 +318,26 @@ SIMPLE(int, fdatasync, C_fsync, (int fd), SYS_fdatasync, fd)
 SIMPLE(int, syncfs, C_syncfs, (int fd), SYS_syncfs, fd)
 SIMPLE(int, ftruncate, C_ftruncate, (int fd, off_t size), SYS_ftruncate, fd, size)
 SIMPLE(int, ftruncate64, C_ftruncate, (int fd, off_t size), SYS_ftruncate, fd, size)
-SIMPLE(int, fallocate, C_fallocate, (int fd, int mode, off_t at, off_t size), SYS_fallocate, fd, mode, at, size)
-SIMPLE(int, fallocate64, C_fallocate, (int fd, int mode, off_t at, off_t size), SYS_fallocate, fd, mode, at, size)
-SIMPLE(int, linkat, C_linkat, (int a, const char *from, int b, const char *to, int flags), SYS_linkat, a, from, b, to,
+SIMPLE(int, fallocate, C_fallocate, (int fd, int mode, off_t at, off_t size), SYS_fallocate, fd, mode, at,
+       size)
+SIMPLE(int, fallocate64, C_fallocate, (int fd, int mode, off_t at, off_t size), SYS_fallocate, fd, mode, at,
+       size)
+SIMPLE(int, linkat, C_linkat, (int a, const char *from, int b, const char *to, int flags), SYS_linkat, a,
+       from, b, to, flags)
+SIMPLE(int, renameat, C_renameat, (int a, const char *from, int b, const char *to), SYS_renameat2, a, from,
+       b, to, 0)
+SIMPLE(int, renameat2, C_renameat2, (int a, const char *from, int b, const char *to, unsigned flags),
+       SYS_renameat2, a, from, b, to, flags)
+SIMPLE(int, unlinkat, C_unlinkat, (int folder, const char *path, int flags), SYS_unlinkat, folder, path,
        flags)
-SIMPLE(int, renameat, C_renameat, (int a, const char *from, int b, const char *to), SYS_renameat2, a, from, b, to, 0)
-SIMPLE(int, renameat2, C_renameat2, (int a, const char *from, int b, const char *to, unsigned flags), SYS_renameat2,
-       a, from, b, to, flags)
-SIMPLE(int, unlinkat, C_unlinkat, (int folder, const char *path, int flags), SYS_unlinkat, folder, path, flags)
 SIMPLE(int, unlink, C_unlinkat, (const char *path), SYS_unlinkat, AT_FDCWD, path, 0)
-SIMPLE(int, mkdirat, C_mkdirat, (int folder, const char *path, mode_t mode), SYS_mkdirat, folder, path, mode)
+SIMPLE(int, mkdirat, C_mkdirat, (int folder, const char *path, mode_t mode), SYS_mkdirat, folder, path,
+       mode)
 SIMPLE(int, fchmod, C_fchmod, (int fd, mode_t mode), SYS_fchmod, fd, mode)
 SIMPLE(off_t, lseek, C_lseek, (int fd, off_t at, int whence), SYS_lseek, fd, at, whence)
 SIMPLE(off_t, lseek64, C_lseek, (int fd, off_t at, int whence), SYS_lseek, fd, at, whence)
-SIMPLE(ssize_t, getrandom, C_getrandom, (void *data, size_t size, unsigned flags), SYS_getrandom, data, size, flags)
+SIMPLE(ssize_t, getrandom, C_getrandom, (void *data, size_t size, unsigned flags), SYS_getrandom, data,
+       size, flags)
 
 int fchmodat(int folder, const char *path, mode_t mode, int flags)
 {
@@ -329,20 +355,24 @@ int poll(struct pollfd *fds, nfds_t count, int timeout)
     return REAL(int, "poll", struct pollfd *, nfds_t, int)(fds, count, timeout);
 }
 
-#define STAT(name, type, parameters, ...)                                                                            \
-    int name parameters                                                                                              \
-    {                                                                                                                \
-        FAIL_AS(C_stat, -1);                                                                                         \
-        return (int)syscall(__VA_ARGS__);                                                                            \
+#define STAT(name, type, parameters, ...)                                                                  \
+    int name parameters                                                                                    \
+    {                                                                                                      \
+        FAIL_AS(C_stat, -1);                                                                               \
+        return (int)syscall(__VA_ARGS__);                                                                  \
     }
 STAT(stat, stat, (const char *path, struct stat *s), SYS_newfstatat, AT_FDCWD, path, s, 0)
 STAT(stat64, stat64, (const char *path, struct stat64 *s), SYS_newfstatat, AT_FDCWD, path, s, 0)
-STAT(lstat, stat, (const char *path, struct stat *s), SYS_newfstatat, AT_FDCWD, path, s, AT_SYMLINK_NOFOLLOW)
-STAT(lstat64, stat64, (const char *path, struct stat64 *s), SYS_newfstatat, AT_FDCWD, path, s, AT_SYMLINK_NOFOLLOW)
+STAT(lstat, stat, (const char *path, struct stat *s), SYS_newfstatat, AT_FDCWD, path, s,
+     AT_SYMLINK_NOFOLLOW)
+STAT(lstat64, stat64, (const char *path, struct stat64 *s), SYS_newfstatat, AT_FDCWD, path, s,
+     AT_SYMLINK_NOFOLLOW)
 STAT(fstat, stat, (int fd, struct stat *s), SYS_fstat, fd, s)
 STAT(fstat64, stat64, (int fd, struct stat64 *s), SYS_fstat, fd, s)
-STAT(fstatat, stat, (int at, const char *path, struct stat *s, int flags), SYS_newfstatat, at, path, s, flags)
-STAT(fstatat64, stat64, (int at, const char *path, struct stat64 *s, int flags), SYS_newfstatat, at, path, s, flags)
+STAT(fstatat, stat, (int at, const char *path, struct stat *s, int flags), SYS_newfstatat, at, path, s,
+     flags)
+STAT(fstatat64, stat64, (int at, const char *path, struct stat64 *s, int flags), SYS_newfstatat, at, path,
+     s, flags)
 
 int fstatvfs(int fd, struct statvfs *s)
 {
@@ -369,12 +399,13 @@ struct dirent64 *readdir64(DIR *d)
     FAIL_AS(C_readdir, NULL);
     return REAL(struct dirent64 *, "readdir64", DIR *)(d);
 }
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument)
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
+                   void *argument)
 {
     int struck = strike(C_thread);
     if (struck > 0) return struck;
-    return REAL(int, "pthread_create", pthread_t *, const pthread_attr_t *, void *(*)(void *), void *)(
-        thread, attributes, start, argument);
+    return REAL(int, "pthread_create", pthread_t *, const pthread_attr_t *, void *(*)(void *),
+                void *)(thread, attributes, start, argument);
 }
 
 /* ------------------------------------------------------------------------------------------- memory */
@@ -492,7 +523,8 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *data)
     uintptr_t start = UINTPTR_MAX, end = 0;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type != PT_LOAD) continue;
-        uintptr_t from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, to = from + info->dlpi_phdr[i].p_memsz;
+        uintptr_t from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr,
+                  to = from + info->dlpi_phdr[i].p_memsz;
         if (from < start) start = from;
         if (to > end) end = to;
     }
@@ -547,6 +579,7 @@ int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv,
                       void (*fini)(void), void (*loader_fini)(void), void *stack)
 {
     program_main = main;
-    return REAL(int, "__libc_start_main", int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
-                void (*)(void), void *)(run_main, argc, argv, init, fini, loader_fini, stack);
+    return REAL(int, "__libc_start_main", int (*)(int, char **, char **), int, char **, void (*)(void),
+                void (*)(void), void (*)(void),
+                void *)(run_main, argc, argv, init, fini, loader_fini, stack);
 }

@@ -6,6 +6,7 @@ zip/          PyTorch checkpoints, DDUF, NPZ and NPY: the samples, and small fil
 pickle/       the pickles of those checkpoints
 container/    containers of such files at every level and codec
 frame/        the frames of those containers, and the goldens, valid and damaged
+df11/         elements, units and texts as fuzz_df11.c takes them
 stream/       every shape of a stream and every choice of fuzz_stream.c, with few and with many kinds of bytes
 """
 import argparse
@@ -26,7 +27,7 @@ BITS = {
     "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }
 LEVELS = ["fast", "default", "max"]
-CODECS = ["auto", "raw", "lz4", "bg-lz4", "rans"]
+CODECS = ["auto", "raw", "lz4", "bg-lz4", "rans", "df11"]
 
 
 def save(folder, data):
@@ -172,6 +173,19 @@ def zips(rng):
             yield data.getvalue()
 
 
+def df11(rng):
+    """By the first byte: 0 elements with changes to their unit, 2 arrays of any bytes, 3 a text."""
+    for n in (1, 10, 500, 3000, 9000):
+        for changes in range(8):
+            yield bytes([0, changes, 32 * changes, 0]) + weights(rng, "BF16", n) + rng.randbytes(4 * changes)
+    yield bytes([2]) + struct.pack("<HHBB", 500, 600, 4, 1) + b"\0\0" + rng.randbytes(1000)
+    patterns = {"model\\.layers\\.\\d+": ["a.b", "c"], "[xyz]_(?:1|\\w{2,3})+?": []}
+    config = {"version": "0.5.0", "threads_per_block": [512], "bytes_per_thread": 8, "pattern_dict": patterns}
+    yield b"\3" + json.dumps(patterns).encode()
+    yield b"\3" + json.dumps({"model_type": "llama", "dfloat11_config": config, "tie_word_embeddings": True}).encode()
+    yield b"\3" + safetensors([], {"format": "pt", "tensorpress.shapes": json.dumps({"a.weight": [2, 3], "b": []})})
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tensorpress", type=pathlib.Path, required=True)
@@ -196,6 +210,8 @@ def main():
         save(arguments.out / "gguf", data)
     for data in pickles():
         save(arguments.out / "pickle", data)
+    for data in df11(rng):
+        save(arguments.out / "df11", data)
     for data in zips(rng):
         save(arguments.out / "zip", data)
 

@@ -58,6 +58,7 @@ static int enter(const char *function)
     const unsigned call = ++counted[i].calls;
     return strcmp(fail_function, function) == 0 && call == fail_nth ? fail_code : 0;
 }
+/* Functions that give something back do so before they fail: else a failure would look like a leak. */
 #define ENTER(function)                                   \
     do {                                                  \
         const int forced_ = enter(function);              \
@@ -323,11 +324,11 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext *at, CUdevice device)
 
 API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-    ENTER("cuDevicePrimaryCtxRelease_v2");
+    const int forced = enter("cuDevicePrimaryCtxRelease_v2");
     (void)device;
     if (held == 0) violate("the context is released too often");
     if (held > 0) held--;
-    return CUDA_SUCCESS;
+    return forced;
 }
 
 API CUresult cuCtxPushCurrent_v2(CUcontext at)
@@ -347,13 +348,13 @@ API CUresult cuCtxPushCurrent_v2(CUcontext at)
 
 API CUresult cuCtxPopCurrent_v2(CUcontext *at)
 {
-    ENTER("cuCtxPopCurrent_v2");
+    const int forced = enter("cuCtxPopCurrent_v2");
     if (depth == 0) {
         violate("a context is popped that was not pushed");
         return ERROR_INVALID_CONTEXT;
     }
     *at = stack[--depth];
-    return CUDA_SUCCESS;
+    return forced;
 }
 
 API CUresult cuModuleLoadData(CUmodule *at, const void *image)
@@ -369,11 +370,11 @@ API CUresult cuModuleLoadData(CUmodule *at, const void *image)
 
 API CUresult cuModuleUnload(CUmodule at)
 {
-    ENTER("cuModuleUnload");
+    const int forced = enter("cuModuleUnload");
     NEED_CONTEXT("cuModuleUnload");
     if (at != (CUmodule)&module || modules == 0) violate("what is unloaded is no module");
     if (modules > 0) modules--;
-    return CUDA_SUCCESS;
+    return forced;
 }
 
 API CUresult cuModuleGetFunction(CUfunction *at, CUmodule from, const char *name)
@@ -399,9 +400,9 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t size)
 
 API CUresult cuMemFree_v2(CUdeviceptr at)
 {
-    ENTER("cuMemFree_v2");
+    const int forced = enter("cuMemFree_v2");
     NEED_CONTEXT("cuMemFree_v2");
-    return release((void *)(uintptr_t)at, false);
+    return release((void *)(uintptr_t)at, false) ? CUDA_ERROR_INVALID_VALUE : forced;
 }
 
 API CUresult cuMemHostAlloc(void **at, size_t size, unsigned flags)
@@ -414,9 +415,9 @@ API CUresult cuMemHostAlloc(void **at, size_t size, unsigned flags)
 
 API CUresult cuMemFreeHost(void *at)
 {
-    ENTER("cuMemFreeHost");
+    const int forced = enter("cuMemFreeHost");
     NEED_CONTEXT("cuMemFreeHost");
-    return release(at, true);
+    return release(at, true) ? CUDA_ERROR_INVALID_VALUE : forced;
 }
 
 API CUresult cuStreamCreate(CUstream *at, unsigned flags)
@@ -435,13 +436,13 @@ API CUresult cuStreamCreate(CUstream *at, unsigned flags)
 
 API CUresult cuStreamSynchronize(CUstream stream)
 {
-    ENTER("cuStreamSynchronize");
+    const int forced = enter("cuStreamSynchronize");
     NEED_CONTEXT("cuStreamSynchronize");
     if (!is_stream(stream)) {
         violate("what is waited for is no stream");
         return ERROR_INVALID_HANDLE;
     }
-    int code = CUDA_SUCCESS;
+    int code = forced; /* a stream that fails does no more */
     for (operation *o = stream->first; o && code == CUDA_SUCCESS; o = o->next) code = run(o);
     drop(stream);
     for (size_t i = 0; i < memory_count; i++) check_guards(&memories[i]);
@@ -450,7 +451,7 @@ API CUresult cuStreamSynchronize(CUstream stream)
 
 API CUresult cuStreamDestroy_v2(CUstream stream)
 {
-    ENTER("cuStreamDestroy_v2");
+    const int forced = enter("cuStreamDestroy_v2");
     NEED_CONTEXT("cuStreamDestroy_v2");
     for (size_t i = 0; i < stream_count; i++) {
         if (streams[i] != stream) continue;
@@ -458,7 +459,7 @@ API CUresult cuStreamDestroy_v2(CUstream stream)
         drop(stream);
         free(stream);
         streams[i] = streams[--stream_count];
-        return CUDA_SUCCESS;
+        return forced;
     }
     violate("what is destroyed is no stream");
     return ERROR_INVALID_HANDLE;
@@ -591,7 +592,7 @@ static void control_limit(unsigned long long bytes) { limit_memory = bytes; }
 
 API const driver_control *driver_control_get(void)
 {
-    static const driver_control control = {.fail = control_fail,
+    static const driver_control control = {.make_fail = control_fail,
                                            .calls = control_calls,
                                            .live = control_live,
                                            .violation = control_violation,

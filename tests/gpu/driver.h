@@ -8,7 +8,7 @@
 
 typedef struct driver_control {
     /* From now on the call number `nth` (from 1) of this function fails with `code`; NULL: none does. */
-    void (*fail)(const char *function, unsigned nth, int code);
+    void (*make_fail)(const char *function, unsigned nth, int code);
     unsigned (*calls)(const char *function); /* since the last reset */
     unsigned (*live)(void);                  /* objects: contexts held, modules, memory, streams */
     const char *(*violation)(void);          /* the first rule that was broken, or NULL */
