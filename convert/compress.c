@@ -17,8 +17,8 @@
 #define NOBODY SIZE_MAX
 
 /*
- * Input files that are open at once: those of which frames are under way. More than one, so that threads do not
- * wait at the end of each file; few, for descriptors are scarce.
+ * Input files that are open at once: those of which frames are under way. More than one, so that threads do
+ * not wait at the end of each file; few, for descriptors are scarce.
  */
 #define OPEN_FILES 16
 
@@ -48,9 +48,9 @@ typedef struct compression {
     tp_index counts; /* of the index so far, what is still to come at its smallest */
     bool failed;
     /* For finish_job. */
-    size_t ended;              /* entries before this one are complete */
+    size_t ended;               /* entries before this one are complete */
     const open_file *finishing; /* the file of the job that is being finished */
-    tp_input again;            /* an earlier file, opened once more to compare duplicates */
+    tp_input again;             /* an earlier file, opened once more to compare duplicates */
     size_t again_number;
     EVP_MD_CTX *sha256; /* NULL: not asked for */
     uint8_t *earlier;   /* TP_FRAME_MAX_RAW bytes for comparing duplicates */
@@ -351,8 +351,8 @@ static tp_status open_output(compression *c, const char *path, int fd, const str
     return tp_output_open(&c->output, path, fd, c->options.force, input, &c->progress, error);
 }
 
-static tp_status open_single(compression *c, const char *in_path, int in_fd, const char *out_path, int out_fd,
-                             tp_error *error)
+static tp_status open_single(compression *c, const char *in_path, int in_fd, const char *out_path,
+                             int out_fd, tp_error *error)
 {
     tp_input *input = &c->files[0].input;
     tp_status status = tp_input_open(input, in_path, in_fd, true, &c->progress, error);
@@ -392,9 +392,9 @@ static tp_status open_folder(compression *c, const char *in_path, int in_fd, con
     c->folder = true;
     tp_status status = open_output(c, out_path, out_fd, NULL, error);
     if (status == TP_OK && tp_output_is_file(&c->output) && tp_place_is_inside(&c->output.place, folder))
-        status = tp_error_set(error, TP_INVALID_ARGUMENT,
-                              "%s: lies inside the input folder; name an output outside of it",
-                              c->output.name);
+        status =
+            tp_error_set(error, TP_INVALID_ARGUMENT,
+                         "%s: lies inside the input folder; name an output outside of it", c->output.name);
     if (status == TP_OK) status = tp_tree_open(&c->tree, in_path, in_fd, &c->progress, error);
     if (status == TP_OK) status = check_output(c, error);
     if (status != TP_OK) return status;
@@ -416,7 +416,8 @@ static tp_status open_all(compression *c, const char *in_path, int in_fd, const 
     char shown[TP_SHOWN_PATH];
     bool given = in_fd >= 0 || in_path;
     if (given && (in_fd >= 0 ? fstat(in_fd, &s) : stat(in_path, &s)) != 0)
-        return tp_error_system(error, errno, "%s: cannot open", tp_text_path(in_path ? in_path : "stdin", shown));
+        return tp_error_system(error, errno, "%s: cannot open",
+                               tp_text_path(in_path ? in_path : "stdin", shown));
     if (given && S_ISDIR(s.st_mode)) return open_folder(c, in_path, in_fd, &s, out_path, out_fd, error);
     return open_single(c, in_path, in_fd, out_path, out_fd, error);
 }
@@ -429,7 +430,8 @@ static tp_status compress(compression *c, const char *in_path, int in_fd, const 
     if (status == TP_OK) status = convert_frames(c, error);
     if (status == TP_OK && c->folder) status = tp_tree_unchanged(&c->tree, &c->progress, error);
     if (status == TP_OK)
-        status = tp_container_writer_finish(&c->writer, c->records, c->count, c->folder, c->options.sha256, error);
+        status = tp_container_writer_finish(&c->writer, c->records, c->count, c->folder, c->options.sha256,
+                                            error);
     if (status == TP_OK) status = tp_progress_tick(&c->progress, true, error);
     if (status == TP_OK) status = tp_output_commit(&c->output, error);
     return status;

@@ -213,7 +213,8 @@ tp_status tp_container_open_input(tp_container *container, tp_input *input, cons
 {
     tp_status status = tp_input_open(input, path, fd, true, progress, error);
     if (status == TP_UNSUPPORTED)
-        return tp_error_set(error, TP_NOT_CONTAINER, "%s: is a folder, not a tensorpress container", input->name);
+        return tp_error_set(error, TP_NOT_CONTAINER, "%s: is a folder, not a tensorpress container",
+                            input->name);
     return status == TP_OK ? tp_container_open(container, &input->source, error) : status;
 }
 

@@ -265,10 +265,8 @@ static void fill_files(tp_index *x, const tp_file_record *files, size_t count)
 static tp_status build_index(const tp_container_writer *w, const tp_file_record *files, size_t count,
                              bool folder, bool sha256, tp_index *index, tp_error *error)
 {
-    tp_index x = {.folder = folder,
-                  .has_sha256 = sha256,
-                  .sha256s = sha256 ? count : 0,
-                  .frames = w->frame_count};
+    tp_index x = {
+        .folder = folder, .has_sha256 = sha256, .sha256s = sha256 ? count : 0, .frames = w->frame_count};
     for (size_t f = 0; f < count; f++) count_file(&x, &files[f]);
     tp_status status = tp_index_allocate(&x, error);
     if (status != TP_OK) return status;

@@ -22,8 +22,8 @@ typedef struct tp_frame_record { /* a logical frame */
 } tp_frame_record;
 
 /*
- * One file of the container, or a folder in it. All that the index needs is kept here, for there may be many
- * files: of a layout its tensors, dimensions and names.
+ * One file of the container, or a folder in it. All that the index needs is kept here, for there may be
+ * many files: of a layout its tensors, dimensions and names.
  */
 typedef struct tp_file_record {
     const char *path; /* the caller's */
@@ -72,8 +72,8 @@ tp_status tp_container_writer_add(tp_container_writer *writer, const tp_frame_in
 /* Ends a file, whose frames are all those since the last call: sets digest and frames of its record. */
 void tp_container_writer_end_file(tp_container_writer *writer, tp_file_record *file);
 /*
- * Writes index and footer: of a folder, or of the one file that there is. The index has passed the reader's own
- * checks then.
+ * Writes index and footer: of a folder, or of the one file that there is. The index has passed the reader's
+ * own checks then.
  */
 tp_status tp_container_writer_finish(tp_container_writer *writer, const tp_file_record *files, size_t count,
                                      bool folder, bool sha256, tp_error *error);

@@ -52,7 +52,8 @@ static void next_frame(restoration *r, tp_job *job)
 
 static tp_status decode(const restoration *r, tp_decoder *decoder, tp_job *job)
 {
-    return tp_container_decode_frame(&r->container, job->number, decoder, job->stored, job->raw, &job->error);
+    return tp_container_decode_frame(&r->container, job->number, decoder, job->stored, job->raw,
+                                     &job->error);
 }
 
 /* ---------------------------------------------------------------------------------------- one file */
@@ -178,12 +179,14 @@ static tp_status finish_in_folder(void *context, tp_job *job, tp_error *error)
     if (job->raw_size > 0) return TP_OK;
     int fd = file->fd;
     file->fd = -1;
-    tp_status status = tp_folder_end_file(fd, r->container.index.file_mode[file->number], file->name, error);
+    tp_status status =
+        tp_folder_end_file(fd, r->container.index.file_mode[file->number], file->name, error);
     __atomic_store_n(&file->used, false, __ATOMIC_RELEASE);
     return status;
 }
 
-/* What a folder contains comes after it: backwards, no folder is closed to what is still to be done in it. */
+/* What a folder contains comes after it: backwards, no folder is closed to what is still to be done in it.
+ */
 static tp_status set_modes(restoration *r, tp_error *error)
 {
     const tp_index *index = &r->container.index;
@@ -249,9 +252,10 @@ static tp_status restore_file(restoration *r, const char *out_path, int out_fd, 
 static tp_status restore_folder(restoration *r, const char *out_path, int out_fd, tp_error *error)
 {
     if (out_fd >= 0 || !out_path)
-        return tp_error_set(error, TP_INVALID_ARGUMENT,
-                            "%s: holds a folder, which only a path can receive; name the output, or choose a file",
-                            r->input.name);
+        return tp_error_set(
+            error, TP_INVALID_ARGUMENT,
+            "%s: holds a folder, which only a path can receive; name the output, or choose a file",
+            r->input.name);
     tp_status status = tp_folder_open(&r->folder, out_path, r->options.force, error);
     if (status == TP_OK) status = tp_folder_reserve(&r->folder, r->container.index.files, r->size, error);
     if (status == TP_OK) status = run(r, error);
@@ -264,7 +268,8 @@ static tp_status restore_folder(restoration *r, const char *out_path, int out_fd
 static tp_status restore(restoration *r, const char *in_path, int in_fd, const char *out_path, int out_fd,
                          tp_error *error)
 {
-    tp_status status = tp_container_open_input(&r->container, &r->input, in_path, in_fd, &r->progress, error);
+    tp_status status =
+        tp_container_open_input(&r->container, &r->input, in_path, in_fd, &r->progress, error);
     if (status != TP_OK) return status;
     const tp_index *index = &r->container.index;
     r->size = index->frame_start[index->frames];
@@ -272,7 +277,8 @@ static tp_status restore(restoration *r, const char *in_path, int in_fd, const c
         return tp_error_set(error, TP_LIMIT, "%s: would restore %llu bytes, more than the limit of %llu",
                             r->input.name, (unsigned long long)r->size,
                             (unsigned long long)r->options.max_output);
-    return index->folder ? restore_folder(r, out_path, out_fd, error) : restore_file(r, out_path, out_fd, error);
+    return index->folder ? restore_folder(r, out_path, out_fd, error)
+                         : restore_file(r, out_path, out_fd, error);
 }
 
 tp_status tp_decompress_file(const char *in_path, int in_fd, const char *out_path, int out_fd,

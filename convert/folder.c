@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #define TEMPORARY_TRIES 100
-#define PRIVATE 0700 /* until the end nobody else can put something into the folder, or a link in the way */
+#define PRIVATE 0700 /* until the end nobody else can put something into the folder, or a link in the way  \
+                      */
 
 static tp_status entry_error(const tp_folder *folder, const char *path, int errnum, const char *what,
                              tp_error *error)
@@ -56,14 +57,16 @@ static tp_status check_final(const tp_folder *folder, tp_error *error)
         return tp_error_system(error, errno, "%s: cannot create", folder->name);
     }
     if (!S_ISDIR(s.st_mode))
-        return tp_error_set(error, TP_INVALID_ARGUMENT,
-                            "%s: exists and is no folder, which is never replaced by one; choose another name",
-                            folder->name);
+        return tp_error_set(
+            error, TP_INVALID_ARGUMENT,
+            "%s: exists and is no folder, which is never replaced by one; choose another name",
+            folder->name);
     int empty = is_empty(folder->place.folder, folder->place.final);
     if (empty < 0) return tp_error_system(error, errno, "%s: cannot read", folder->name);
     if (!empty) return not_empty(folder, error);
     if (folder->force) return TP_OK;
-    return tp_error_set(error, TP_EXISTS, "%s: exists already; choose another name or force it", folder->name);
+    return tp_error_set(error, TP_EXISTS, "%s: exists already; choose another name or force it",
+                        folder->name);
 }
 
 static tp_status make_temporary(tp_folder *folder, tp_error *error)
@@ -106,12 +109,14 @@ tp_status tp_folder_open(tp_folder *folder, const char *path, bool force, tp_err
     while (size > 1 && path[size - 1] == '/') size--;
     folder->path = strndup(path, size);
     if (!folder->path) return tp_error_memory(error);
-    tp_status status = tp_place_open(&folder->place, folder->path, tp_text_path(folder->path, folder->name), error);
+    tp_status status =
+        tp_place_open(&folder->place, folder->path, tp_text_path(folder->path, folder->name), error);
     if (status == TP_OK) status = check_final(folder, error);
     if (status == TP_OK) status = make_temporary(folder, error);
     if (status == TP_OK) {
-        do folder->fd = openat(folder->place.folder, folder->temporary,
-                               O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        do
+            folder->fd = openat(folder->place.folder, folder->temporary,
+                                O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         while (folder->fd < 0 && errno == EINTR);
         if (folder->fd < 0) status = tp_error_system(error, errno, "%s: cannot open", folder->name);
     }
@@ -125,8 +130,9 @@ tp_status tp_folder_reserve(const tp_folder *folder, uint64_t entries, uint64_t 
     struct statvfs v;
     if (fstatvfs(folder->fd, &v) != 0) return TP_OK; /* writing will tell */
     if (v.f_blocks > 0 && v.f_frsize > 0 && bytes / v.f_frsize > v.f_bavail)
-        return tp_error_set(error, TP_NO_SPACE, "%s: needs %llu bytes, but only %llu are free", folder->name,
-                            (unsigned long long)bytes, (unsigned long long)v.f_bavail * v.f_frsize);
+        return tp_error_set(error, TP_NO_SPACE, "%s: needs %llu bytes, but only %llu are free",
+                            folder->name, (unsigned long long)bytes,
+                            (unsigned long long)v.f_bavail * v.f_frsize);
     if (v.f_files > 0 && entries > v.f_favail)
         return tp_error_set(error, TP_NO_SPACE,
                             "%s: needs %llu files and folders, but the file system has room for %llu",
@@ -142,7 +148,8 @@ tp_status tp_folder_make_folder(const tp_folder *folder, const char *path, tp_er
     return entry_error(folder, path, errno, "cannot create", error);
 }
 
-tp_status tp_folder_make_file(const tp_folder *folder, const char *path, uint64_t size, int *fd, tp_error *error)
+tp_status tp_folder_make_file(const tp_folder *folder, const char *path, uint64_t size, int *fd,
+                              tp_error *error)
 {
     do *fd = openat(folder->fd, path, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
     while (*fd < 0 && errno == EINTR);

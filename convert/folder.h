@@ -1,7 +1,7 @@
 /*
- * A folder as an output. It is built under `.NAME.tpress-XXXXXX` next to its place, where nobody else may enter,
- * and gets modes and name when all of it is there: so it appears whole or not at all. It replaces nothing but,
- * with force, an empty folder.
+ * A folder as an output. It is built under `.NAME.tpress-XXXXXX` next to its place, where nobody else may
+ * enter, and gets modes and name when all of it is there: so it appears whole or not at all. It replaces
+ * nothing but, with force, an empty folder.
  */
 #ifndef TP_CONVERT_FOLDER_H
 #define TP_CONVERT_FOLDER_H
@@ -19,17 +19,19 @@ typedef struct tp_folder {
     char name[TP_SHOWN_PATH]; /* the same for messages */
 } tp_folder;
 
-/* Makes the temporary folder. TP_EXISTS, TP_INVALID_ARGUMENT (something that is never replaced), TP_IO, ... */
+/* Makes the temporary folder. TP_EXISTS, TP_INVALID_ARGUMENT (something that is never replaced), TP_IO, ...
+ */
 tp_status tp_folder_open(tp_folder *folder, const char *path, bool force, tp_error *error);
 /* TP_NO_SPACE if the file system has less left. */
 tp_status tp_folder_reserve(const tp_folder *folder, uint64_t entries, uint64_t bytes, tp_error *error);
 
 /*
- * Make an entry, whose folder must be there; `path` within the folder ends in a NUL. A file has its final size (a
- * hole) then; *fd is open for writing.
+ * Make an entry, whose folder must be there; `path` within the folder ends in a NUL. A file has its final
+ * size (a hole) then; *fd is open for writing.
  */
 tp_status tp_folder_make_folder(const tp_folder *folder, const char *path, tp_error *error);
-tp_status tp_folder_make_file(const tp_folder *folder, const char *path, uint64_t size, int *fd, tp_error *error);
+tp_status tp_folder_make_file(const tp_folder *folder, const char *path, uint64_t size, int *fd,
+                              tp_error *error);
 /* A file is whole: gives it its permission bits and closes it, also on an error. `name` in messages. */
 tp_status tp_folder_end_file(int fd, uint16_t mode, const char *name, tp_error *error);
 /* Permission bits of a folder in it, when nothing more is made there. */

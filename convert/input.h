@@ -30,8 +30,8 @@ typedef struct tp_input {
 tp_status tp_input_open(tp_input *input, const char *path, int fd, bool from_position,
                         tp_progress *progress, tp_error *error);
 /*
- * Takes over an open regular file as a whole, `shown` being its name in messages (at most TP_SHOWN_PATH bytes).
- * On an error it is closed. TP_IO, also where it is no regular file.
+ * Takes over an open regular file as a whole, `shown` being its name in messages (at most TP_SHOWN_PATH
+ * bytes). On an error it is closed. TP_IO, also where it is no regular file.
  */
 tp_status tp_input_take(tp_input *input, int fd, const char *shown, tp_error *error);
 void tp_input_close(tp_input *input);

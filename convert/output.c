@@ -39,7 +39,8 @@ static tp_status check_final(const tp_output *output, tp_error *error)
         if (errno == ENOENT) return TP_OK;
         return tp_error_system(error, errno, "%s: cannot create", output->name);
     }
-    bool there = fstatat(output->place.folder, output->place.final, &s, 0) == 0; /* false: a link that leads nowhere */
+    bool there = fstatat(output->place.folder, output->place.final, &s, 0) ==
+                 0; /* false: a link that leads nowhere */
     if (there && same_file(output, &s)) return is_input(output, error);
     if (there && S_ISDIR(s.st_mode))
         return tp_error_set(error, TP_INVALID_ARGUMENT, "%s: is a folder; name a file in it", output->name);
@@ -197,7 +198,8 @@ tp_status tp_output_write_at(const tp_output *output, const void *data, size_t s
     return tp_write_at(output->fd, data, size, offset, output->name, error);
 }
 
-tp_status tp_write_at(int fd, const void *data, size_t size, uint64_t offset, const char *name, tp_error *error)
+tp_status tp_write_at(int fd, const void *data, size_t size, uint64_t offset, const char *name,
+                      tp_error *error)
 {
     const uint8_t *from = data;
     while (size > 0) {
@@ -237,8 +239,8 @@ static tp_status publish(tp_output *output, tp_error *error)
         }
         if (status != TP_OK) return status;
         errno = EEXIST;
-        done = output->temporary &&
-               renameat(output->place.folder, output->temporary, output->place.folder, output->place.final) == 0;
+        done = output->temporary && renameat(output->place.folder, output->temporary, output->place.folder,
+                                             output->place.final) == 0;
     }
     if (!done && errno == EEXIST)
         return tp_error_set(error, TP_EXISTS, "%s: exists already; choose another name or force it",

@@ -28,7 +28,7 @@ typedef struct run {
     pthread_mutex_t lock;
     pthread_cond_t work, done; /* there may be work; the next job to finish may be done */
     uint64_t taken, finished;  /* jobs handed out, jobs finished: slot i % slot_count holds job i */
-    bool asking; /* a thread is in pipeline->next, so no other may be */
+    bool asking;               /* a thread is in pipeline->next, so no other may be */
     bool exhausted, stop;
     tp_status worker_status; /* of a thread without workspace */
 } run;

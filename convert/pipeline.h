@@ -35,8 +35,8 @@ typedef enum tp_next { TP_NEXT_NONE, TP_NEXT_JOB, TP_NEXT_LATER } tp_next;
 typedef struct tp_pipeline {
     void *context;
     /*
-     * Describes the next job. One call at a time, in any thread, while others work and finish jobs. What goes
-     * wrong here goes into job->status and job->error: such a job is not worked on, and is the last.
+     * Describes the next job. One call at a time, in any thread, while others work and finish jobs. What
+     * goes wrong here goes into job->status and job->error: such a job is not worked on, and is the last.
      */
     tp_next (*next)(void *context, tp_job *job);
     /* Does a job, in a thread of the pool; its status becomes job->status. */

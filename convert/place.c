@@ -15,7 +15,8 @@ tp_status tp_place_open(tp_place *place, const char *path, const char *name, tp_
     *place = (tp_place){.folder = -1, .name = name};
     if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
         return tp_error_set(error, TP_INVALID_ARGUMENT,
-                            *path ? "%s: is a folder; name a file in it" : "%s: the output's name is empty", name);
+                            *path ? "%s: is a folder; name a file in it" : "%s: the output's name is empty",
+                            name);
     place->final = strdup(base);
     char *folder = base > path ? strndup(path, (size_t)(base - path)) : strdup(".");
     if (!place->final || !folder) {
@@ -51,8 +52,9 @@ bool tp_place_is_inside(const tp_place *place, const struct stat *folder)
     while (more) {
         inside = here.st_dev == folder->st_dev && here.st_ino == folder->st_ino;
         int up = inside ? -1 : openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
-        more = up >= 0 && fstat(up, &above) == 0 &&
-               (above.st_dev != here.st_dev || above.st_ino != here.st_ino); /* the root is its own parent */
+        more =
+            up >= 0 && fstat(up, &above) == 0 &&
+            (above.st_dev != here.st_dev || above.st_ino != here.st_ino); /* the root is its own parent */
         here = above;
         close(fd);
         fd = up;
@@ -84,7 +86,8 @@ tp_status tp_place_temporary(const tp_place *place, char **temporary, tp_error *
 
 bool tp_place_rename(const tp_place *place, const char *temporary, bool is_folder)
 {
-    if (renameat2(place->folder, temporary, place->folder, place->final, RENAME_NOREPLACE) == 0) return true;
+    if (renameat2(place->folder, temporary, place->folder, place->final, RENAME_NOREPLACE) == 0)
+        return true;
     if (errno != EINVAL && errno != ENOSYS) return false;
     if (is_folder) {
         struct stat s;

@@ -567,7 +567,8 @@ tp_status tp_read_rows(tp_reader *r, size_t tensor, uint64_t first, uint64_t las
     return dst ? read_range(r, &info, row * first, wanted, dst, capacity, error) : TP_OK;
 }
 
-/* ----------------------------------------------------------------------------------- for the device level */
+/* ----------------------------------------------------------------------------------- for the device level
+ */
 
 const char *tp_reader_name(const tp_reader *r)
 {

@@ -163,10 +163,12 @@ static tp_status list_folder(listing *l, const char *path)
 static int compare_entries(const void *a, const void *b, void *context)
 {
     const tp_tree *tree = context;
-    return strcmp(tree->paths + ((const tp_tree_entry *)a)->path, tree->paths + ((const tp_tree_entry *)b)->path);
+    return strcmp(tree->paths + ((const tp_tree_entry *)a)->path,
+                  tree->paths + ((const tp_tree_entry *)b)->path);
 }
 
-/* Lists what is below tree->fd. Folders wait in the list itself: neither stack nor descriptors grow with depth. */
+/* Lists what is below tree->fd. Folders wait in the list itself: neither stack nor descriptors grow with
+ * depth. */
 static tp_status list(tp_tree *tree, tp_progress *progress, tp_error *error)
 {
     listing l = {.tree = tree, .progress = progress, .error = error};
@@ -180,7 +182,8 @@ static tp_status list(tp_tree *tree, tp_progress *progress, tp_error *error)
     if (status == TP_OK && l.misfits.count > 0) {
         char shown[TP_SHOWN_PATH], others[64] = "";
         if (l.misfits.count > 1)
-            snprintf(others, sizeof others, "; there are %llu such entries", (unsigned long long)l.misfits.count);
+            snprintf(others, sizeof others, "; there are %llu such entries",
+                     (unsigned long long)l.misfits.count);
         status = tp_error_set(error, TP_IO, "%s: %s, which cannot be stored%s",
                               tp_text_join(tree->name, l.misfits.path, shown), l.misfits.what, others);
     }
@@ -227,7 +230,8 @@ void tp_tree_close(tp_tree *tree)
 static tp_status changed(const tp_tree *tree, const char *path, const char *what, tp_error *error)
 {
     char shown[TP_SHOWN_PATH];
-    return tp_error_set(error, TP_IO, "%s: %s while the folder was read", tp_text_join(tree->name, path, shown), what);
+    return tp_error_set(error, TP_IO, "%s: %s while the folder was read",
+                        tp_text_join(tree->name, path, shown), what);
 }
 
 static bool same_entry(const tp_tree_entry *a, const tp_tree_entry *b)
@@ -242,7 +246,7 @@ tp_status tp_tree_unchanged(const tp_tree *tree, tp_progress *progress, tp_error
     tp_tree now = {.fd = tree->fd, .name = tree->name};
     tp_status status = list(&now, progress, error);
     for (size_t i = 0; status == TP_OK && (i < tree->count || i < now.count); i++) {
-        int order = i == now.count    ? -1
+        int order = i == now.count     ? -1
                     : i == tree->count ? 1
                                        : strcmp(tp_tree_path(tree, i), tp_tree_path(&now, i));
         if (order < 0)

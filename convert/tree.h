@@ -1,9 +1,11 @@
 /*
- * A folder as an input: everything in it, listed once in the byte order of the paths, so that a folder stands
- * before what is in it. Links to files count as the files; what is neither file nor folder is an error.
+ * A folder as an input: everything in it, listed once in the byte order of the paths, so that a folder
+ * stands before what is in it. Links to files count as the files; what is neither file nor folder is an
+ * error.
  *
- * Only paths and properties are kept, and one descriptor is open: that of the folder itself. What was read is
- * what was listed: a file is opened only if it still is the one listed, and at the end the folder is listed again.
+ * Only paths and properties are kept, and one descriptor is open: that of the folder itself. What was read
+ * is what was listed: a file is opened only if it still is the one listed, and at the end the folder is
+ * listed again.
  */
 #ifndef TP_CONVERT_TREE_H
 #define TP_CONVERT_TREE_H
@@ -12,8 +14,8 @@
 #include "convert/input.h"
 
 typedef struct tp_tree_entry {
-    uint64_t path; /* where it starts in tree->paths; it ends in a NUL */
-    uint64_t size; /* of a file */
+    uint64_t path;          /* where it starts in tree->paths; it ends in a NUL */
+    uint64_t size;          /* of a file */
     uint64_t device, inode; /* of a file */
     int64_t seconds;        /* of a file: when it was changed last */
     uint32_t nanoseconds;
@@ -33,9 +35,9 @@ typedef struct tp_tree {
 } tp_tree;
 
 /*
- * Opens the folder `path`, or takes the descriptor fd >= 0 of one, which stays the caller's (path is then its
- * name), and lists it. progress may be NULL. TP_IO (also for what cannot be stored: a link to a folder or to
- * nothing, a FIFO, a socket, a device), TP_LIMIT (a path too long), TP_NO_MEMORY, TP_CANCELLED.
+ * Opens the folder `path`, or takes the descriptor fd >= 0 of one, which stays the caller's (path is then
+ * its name), and lists it. progress may be NULL. TP_IO (also for what cannot be stored: a link to a folder
+ * or to nothing, a FIFO, a socket, a device), TP_LIMIT (a path too long), TP_NO_MEMORY, TP_CANCELLED.
  */
 tp_status tp_tree_open(tp_tree *tree, const char *path, int fd, tp_progress *progress, tp_error *error);
 void tp_tree_close(tp_tree *tree);

@@ -42,7 +42,7 @@ typedef struct verification {
     open_file files[OPEN_FILES];
     open_file *current; /* of the file that jobs are being made of; NULL: none */
     bool failed;
-    fault *faults;       /* ascending by frame */
+    fault *faults; /* ascending by frame */
     size_t fault_count, fault_capacity, reason_count;
     uint64_t lines, tensors_named;
     bool damaged, unsupported, differs;
@@ -305,7 +305,8 @@ static void report_tensors(verification *v, uint64_t file, int64_t *marks)
     char path[SHOWN_NAME], place[SHOWN_NAME + 16] = "";
     tp_text text = tp_index_path(index, file);
     if (index->folder)
-        snprintf(place, sizeof place, "file '%s': ", tp_text_escape(text.data, text.size, path, sizeof path));
+        snprintf(place, sizeof place,
+                 "file '%s': ", tp_text_escape(text.data, text.size, path, sizeof path));
     for (uint64_t t = index->file_tensor[file]; t < index->file_tensor[file + 1]; t++) {
         uint64_t start = index->tensor_offset[t], size = index->file_size[file],
                  length = index->tensor_nbytes[t];
@@ -377,8 +378,8 @@ static void compare_properties(verification *v, uint64_t file, uint32_t entry)
         return;
     }
     if (index->file_mode[file] != e->mode) {
-        snprintf(reason, sizeof reason, "has the permissions %03o, %s has %03o", index->file_mode[file], shown,
-                 e->mode);
+        snprintf(reason, sizeof reason, "has the permissions %03o, %s has %03o", index->file_mode[file],
+                 shown, e->mode);
         v->differs = true;
         say_file(v, file, reason);
     }
@@ -409,8 +410,8 @@ static int compare_path(const verification *v, uint32_t file, uint32_t entry)
 }
 
 /*
- * Walks the container's paths and the folder's together. First without a word, to find each file's entry; at the
- * end again, to say what differs.
+ * Walks the container's paths and the folder's together. First without a word, to find each file's entry;
+ * at the end again, to say what differs.
  */
 static tp_status compare_trees(verification *v, bool aloud, tp_error *error)
 {
@@ -419,12 +420,11 @@ static tp_status compare_trees(verification *v, bool aloud, tp_error *error)
     tp_status status = tp_index_sort(index, &sorted, error);
     if (status != TP_OK) return status;
     for (uint32_t i = 0, k = 0; i < index->files || k < v->tree.count;) {
-        int order = i == index->files     ? 1
-                    : k == v->tree.count ? -1
-                                         : compare_path(v, sorted[i], k);
+        int order = i == index->files ? 1 : k == v->tree.count ? -1 : compare_path(v, sorted[i], k);
         if (order != 0 && aloud) say_missing(v, order < 0 ? &sorted[i] : NULL, k);
         if (order == 0 && aloud) compare_properties(v, sorted[i], k);
-        if (order == 0 && !index->file_kind[sorted[i]] && !v->tree.entries[k].folder) v->entries[sorted[i]] = k;
+        if (order == 0 && !index->file_kind[sorted[i]] && !v->tree.entries[k].folder)
+            v->entries[sorted[i]] = k;
         i += order <= 0;
         k += order >= 0;
     }
@@ -485,15 +485,15 @@ static tp_status verdict(const verification *v, tp_error *error)
         return tp_error_set(error, TP_UNSUPPORTED, "%s: holds frames that this version cannot decode",
                             v->input.name);
     if (v->differs)
-        return tp_error_set(error, TP_MISMATCH, "%s: intact, but differs from %s", v->input.name,
-                            v->other);
+        return tp_error_set(error, TP_MISMATCH, "%s: intact, but differs from %s", v->input.name, v->other);
     return TP_OK;
 }
 
 static tp_status verify(verification *v, const char *in_path, int in_fd, const char *against,
                         tp_error *error)
 {
-    tp_status status = tp_container_open_input(&v->container, &v->input, in_path, in_fd, &v->progress, error);
+    tp_status status =
+        tp_container_open_input(&v->container, &v->input, in_path, in_fd, &v->progress, error);
     if (status == TP_OK && against) status = open_against(v, against, error);
     if (status == TP_OK) status = check_frames(v, error);
     if (status == TP_OK) status = report_faults(v, error);

@@ -3,7 +3,8 @@
  *
  *     {"metadata":{"total_size":SIZE},"weight_map":{"TENSOR":"model-00001-of-00002.safetensors", ...}}
  *
- * The index is read to compare it with the files, never to find a byte in them: published ones are wrong often.
+ * The index is read to compare it with the files, never to find a byte in them: published ones are wrong
+ * often.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 
 #include "formats/layout.h"
 
-/* Separators of values in an index. Each value costs cJSON an allocation or two, so this bounds its memory. */
+/* Separators of values in an index. Each value costs cJSON an allocation or two, so this bounds its memory.
+ */
 #define SEPARATORS_MAX ((size_t)2 << 20)
 
 static size_t count_separators(const char *text, size_t size)
@@ -66,7 +68,8 @@ tp_status tp_weight_map_parse(const char *text, size_t size, tp_weight_map *map,
     for (const cJSON *item = weights->child; item; item = item->next)
         map->weights[i++] = (tp_weight){item->string, item->valuestring};
     const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(tree, "metadata");
-    const cJSON *total = cJSON_IsObject(metadata) ? cJSON_GetObjectItemCaseSensitive(metadata, "total_size") : NULL;
+    const cJSON *total =
+        cJSON_IsObject(metadata) ? cJSON_GetObjectItemCaseSensitive(metadata, "total_size") : NULL;
     map->has_total = is_size(total);
     if (map->has_total) map->total = (uint64_t)total->valuedouble;
     return TP_OK;
@@ -94,7 +97,8 @@ bool tp_shard_name(const char *path, size_t size, const char *suffix, size_t *pr
 {
     static const char form[] = "-NNNNN-of-NNNNN";
     size_t suffix_size = strlen(suffix), form_size = sizeof form - 1;
-    if (size < suffix_size + form_size || memcmp(path + size - suffix_size, suffix, suffix_size) != 0) return false;
+    if (size < suffix_size + form_size || memcmp(path + size - suffix_size, suffix, suffix_size) != 0)
+        return false;
     *prefix = size - suffix_size - form_size;
     const char *at = path + *prefix;
     return at[0] == '-' && five_digits(at + 1, number) && memcmp(at + 6, "-of-", 4) == 0 &&

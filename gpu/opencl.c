@@ -195,6 +195,15 @@ static tp_status opencl_open(size_t index, tp_device **device, tp_error *error)
     cl.clGetDeviceInfo(d->device, CL_DEVICE_TYPE, sizeof type, &type, NULL);
     cl.clGetDeviceInfo(d->device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof d->max_group, &d->max_group, NULL);
     d->base.max_allocation = allocation;
+    cl_ulong local = 0;
+    cl.clGetDeviceInfo(d->device, CL_DEVICE_LOCAL_MEM_SIZE, sizeof local, &local, NULL);
+    if (local < tp_kernel_local_bytes(tp_bf16_pairs_kernel, 4)) { /* what takes the most */
+        const tp_status status =
+            tp_error_set(error, TP_UNSUPPORTED, "%s: has %llu bytes of local memory, kernels need %zu", d->base.info.name,
+                         (unsigned long long)local, tp_kernel_local_bytes(tp_bf16_pairs_kernel, 4));
+        opencl_close(&d->base);
+        return status;
+    }
     d->lane_loop = forced_lane_loop >= 0 ? forced_lane_loop : !!(type & CL_DEVICE_TYPE_CPU);
     char platform[160] = {0}, version[160];
     cl.clGetPlatformInfo(found[index].platform, CL_PLATFORM_VERSION, sizeof platform - 1, platform, NULL);

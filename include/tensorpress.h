@@ -4,7 +4,7 @@
  * Four levels, each usable alone:
  *   codec       buffers: tp_encoder, tp_decoder            (frames of at most 4 MiB)
  *   container   files:   tp_reader                         (list, read tensors and slices, verify)
- *   conversion  files:   tp_compress_file, tp_decompress_file, tp_verify_file
+ *   conversion  files and folders: tp_compress_file, tp_decompress_file, tp_verify_file
  *   device      tensors: tp_device, tp_loader              (decode where the weights are used)
  *
  * Every function that can fail returns a tp_status and, where it takes a `tp_error *`, fills it (it may be
@@ -275,8 +275,9 @@ typedef struct tp_frame_entry { /* a logical frame of a container */
 } tp_frame_entry;
 
 /*
- * Opens a container, safetensors or other file. Reads headers or the index only. A damaged container is an
- * error; a damaged checkpoint is a file of bytes, with a reason.
+ * Opens a container, safetensors, GGUF or other file. Reads headers or the index only. A damaged container is an
+ * error; a damaged checkpoint is a file of bytes, with a reason. A folder that is no container must be opened file
+ * by file (TP_UNSUPPORTED).
  * TP_IO, TP_NO_MEMORY, TP_CORRUPT, TP_TRUNCATED, TP_NEWER_VERSION.
  */
 tp_status tp_open(const char *path, tp_reader **reader, tp_error *error);
@@ -328,7 +329,7 @@ typedef struct tp_options {
     tp_level level;         /* compress */
     tp_codec_choice codec;  /* compress */
     unsigned threads;       /* 0: as many as the process may use */
-    bool force;             /* replace an existing output */
+    bool force;             /* replace an existing output: a file, or an empty folder by a folder */
     bool sha256;            /* compress: store SHA-256 too */
     bool verify;            /* compress: decode every frame in memory and compare */
     bool dry_run;           /* compress: report sizes, write nothing; out_path may be NULL */
@@ -343,27 +344,39 @@ typedef struct tp_options {
 void tp_options_init(tp_options *options);
 
 typedef struct tp_report {
-    uint64_t files, tensors, frames, duplicate_frames;
+    uint64_t files; /* without the folders in a folder */
+    uint64_t tensors, frames, duplicate_frames;
     uint64_t raw_bytes;    /* restored */
     uint64_t stored_bytes; /* the container */
 } tp_report;
 
 /*
- * Converts the file in_path into a container at out_path. The output appears whole or not at all.
- * In place of a path a descriptor may be given: in_fd >= 0 (then in_path is its name in messages and in the
- * container) and out_fd >= 0 (written in order, not synced; then out_path is its name in messages).
- * options and report may be NULL.
+ * Converts the file or folder in_path into a container at out_path. The output appears whole or not at all.
+ *
+ * Of a folder everything in it goes into one container: files, empty folders, permission bits, also what is
+ * hidden. Links to files count as the files; a link to a folder or to nothing, a FIFO, a socket or a device is
+ * an error (TP_IO), as is a folder that changes meanwhile.
+ *
+ * In place of a path a descriptor may be given: in_fd >= 0 (then in_path is its name in messages and, of a file,
+ * in the container) and out_fd >= 0 (written in order, not synced; then out_path is its name in messages). A
+ * regular file's descriptor is read from its position to its end, a pipe is copied into a temporary file first.
+ * A program that writes to pipes or sockets must ignore SIGPIPE: a reader that has gone is then TP_IO, not the
+ * program's death. options and report may be NULL.
  */
 tp_status tp_compress_file(const char *in_path, int in_fd, const char *out_path, int out_fd,
                            const tp_options *options, tp_report *report, tp_error *error);
 
-/* Restores the file of a single-file container; the same conventions. */
+/*
+ * Restores the file or folder of a container; the same conventions. A folder needs out_path: it is built under a
+ * temporary name and never replaces anything but, with options->force, an empty folder.
+ */
 tp_status tp_decompress_file(const char *in_path, int in_fd, const char *out_path, int out_fd,
                              const tp_options *options, tp_report *report, tp_error *error);
 
 /*
- * Decodes everything and checks every hash; with `against` compares with that file byte for byte. Goes on
- * after damage: each damaged or differing tensor (or file without tensors) is a line to options->warning.
+ * Decodes everything and checks every hash; with `against` compares with that file byte for byte, or with that
+ * folder: names, kinds, permission bits and contents. Goes on after damage: each damaged or differing tensor (or
+ * file without tensors) is a line to options->warning.
  */
 tp_status tp_verify_file(const char *in_path, int in_fd, const char *against, const tp_options *options,
                          tp_report *report, tp_error *error);

@@ -8,9 +8,9 @@
 /* ------------------------------------------------------------------------------------------ decoding */
 
 /*
- * Two stages a group, joined by a buffer: states to table entries, which is scalar code, and entries to elements,
- * which compilers vectorise. An entry: F in bits 0..9, bias in bits 10..19, the symbol (pairs: the number of its
- * entry in the table) in bits 20..31.
+ * Two stages a group, joined by a buffer: states to table entries, which is scalar code, and entries to
+ * elements, which compilers vectorise. An entry: F in bits 0..9, bias in bits 10..19, the symbol (pairs:
+ * the number of its entry in the table) in bits 20..31.
  */
 static void entries_init(const tp_shape *shape, const tp_w32_table *from, uint32_t entries[1024])
 {
@@ -44,8 +44,8 @@ static void entries_init(const tp_shape *shape, const tp_w32_table *from, uint32
     } while (0)
 
 /* Steps of 32 lanes. Returns the word pointer, at most 64 bytes a step further. */
-static const uint8_t *decode_steps(const uint32_t *restrict table, uint32_t *restrict x, const uint8_t *words,
-                                   uint32_t *restrict out, unsigned steps)
+static const uint8_t *decode_steps(const uint32_t *restrict table, uint32_t *restrict x,
+                                   const uint8_t *words, uint32_t *restrict out, unsigned steps)
 {
     for (; steps; steps--, out += TP_LANES)
         for (unsigned lane = 0; lane < TP_LANES; lane += 8)
@@ -53,50 +53,102 @@ static const uint8_t *decode_steps(const uint32_t *restrict table, uint32_t *res
     return words;
 }
 
-/* The symbols of a row at their places. */
-TP_INLINE void row_values(tp_shape s, const uint32_t *entries, const uint16_t *symbols, uint32_t v[TP_LANES])
+/* Where the parts of one group are. */
+typedef struct portable_group {
+    const uint32_t *entries;
+    const uint16_t *symbols; /* by number of the entry */
+    const uint8_t *raw, *low;
+    size_t low_stride; /* bytes from one u16 low plane to the next */
+} portable_group;
+
+/* A row's symbols at their places. */
+TP_INLINE void row_values(tp_shape s, const uint32_t *entries, const uint16_t *symbols,
+                          uint32_t v[TP_LANES])
 {
-    const unsigned steps = 32u / s.T / s.c;
-    for (unsigned lane = 0; lane < TP_LANES; lane++) {
-        if (s.c == 2) {
+    if (s.c == 2) {
+        for (unsigned lane = 0; lane < TP_LANES; lane++) {
             const uint32_t pair = symbols[entries[lane] >> 20];
             v[lane] = tp_symbol_bits(s, pair & 255u) | tp_symbol_bits(s, pair >> 8) << 16;
-            continue;
         }
-        uint32_t bits = tp_symbol_bits(s, entries[lane] >> 20);
-        for (unsigned b = 1; b < steps; b++)
-            bits |= tp_symbol_bits(s, entries[lane + b * TP_LANES] >> 20) << s.T * b;
-        v[lane] = bits;
+        return;
+    }
+    for (unsigned lane = 0; lane < TP_LANES; lane++) {
+        const uint32_t *e = entries + lane;
+        v[lane] = tp_symbol_bits(s, e[0] >> 20) | tp_symbol_bits(s, e[TP_LANES] >> 20) << s.T;
+        if (s.T == 8)
+            v[lane] |= tp_symbol_bits(s, e[64] >> 20) << 16 | tp_symbol_bits(s, e[96] >> 20) << 24;
     }
 }
 
-/* Elements of one row from their top parts and low planes; count of them, 32 * 32 / T in a whole row. */
-TP_INLINE void store_row(tp_shape s, const uint32_t v[TP_LANES], const uint8_t *low, size_t stride,
-                         uint8_t *dst, unsigned count)
+/* Elements of a row from their top parts and low planes. */
+TP_INLINE void store_row(tp_shape s, const uint32_t v[TP_LANES], const uint8_t *restrict low, size_t stride,
+                         uint8_t *restrict dst)
 {
-    const unsigned element = s.T / 8u + s.low;
+    const unsigned top = s.T / 8u, element = top + s.low;
     if (s.low == 0) {
-        memcpy(dst, v, count * element);
+        memcpy(dst, v, 128);
         return;
     }
-    const uint8_t *top = (const uint8_t *)v;
-    for (unsigned i = 0; i < count; i++) {
+    uint8_t tops[128];
+    memcpy(tops, v, sizeof tops);
+    for (unsigned i = 0; i < 128 / top; i++) {
         uint8_t *e = dst + i * element;
         if (s.low == 1) e[0] = low[i];
-        for (unsigned y = 0; y < s.low / 2u; y++) memcpy(e + 2 * y, low + y * stride + 2 * i, 2);
-        memcpy(e + s.low, top + i * (s.T / 8u), s.T / 8u);
+        if (s.low >= 2) memcpy(e, low + 2 * i, 2);
+        if (s.low == 6) memcpy(e + 2, low + stride + 2 * i, 2);
+        if (s.low == 6) memcpy(e + 4, low + 2 * stride + 2 * i, 2);
+        memcpy(e + s.low, tops + i * top, top);
     }
+}
+
+/* Row `first` + j of a group; its raw bits are the j-th of a raw word at `raw`, or, if spare, the spare
+ * ones of all words. With j constant the loops over lanes have constant shifts and become vector code. */
+TP_INLINE void merge_row(tp_shape s, const portable_group *in, unsigned first, unsigned j,
+                         const uint32_t *raw, bool spare, uint8_t *dst)
+{
+    const unsigned row = first + j, per_row = 1024u / s.T;
+    uint32_t v[TP_LANES];
+    row_values(s, in->entries + row * (1024u / s.T / s.c), in->symbols, v);
+    for (unsigned lane = 0; lane < TP_LANES; lane++)
+        v[lane] |= spare ? tp_raw_bits(s, raw + lane, s.T / s.R * s.R + j)
+                         : tp_rotl32(raw[lane], 32u - s.R * j) & tp_field(s, 0, s.R);
+    store_row(s, v, s.low ? in->low + row * per_row * (s.low == 1 ? 1 : 2) : NULL, in->low_stride,
+              dst + row * per_row * (s.T / 8u + s.low));
+}
+
+/* A whole group. */
+TP_INLINE void merge_group(tp_shape s, const portable_group *in, uint8_t *dst)
+{
+    const unsigned direct = s.T / s.R, spare = s.T - direct * s.R;
+    uint32_t raw[8][TP_LANES];
+    memcpy(raw, in->raw, (size_t)s.R * 128);
+    for (unsigned k = 0; k < s.R; k++) { /* T / R is at most 8 */
+        merge_row(s, in, k * direct, 0, raw[k], false, dst);
+        if (direct > 1) merge_row(s, in, k * direct, 1, raw[k], false, dst);
+        if (direct > 2) merge_row(s, in, k * direct, 2, raw[k], false, dst);
+        if (direct > 3) merge_row(s, in, k * direct, 3, raw[k], false, dst);
+        if (direct > 4) merge_row(s, in, k * direct, 4, raw[k], false, dst);
+        if (direct > 5) merge_row(s, in, k * direct, 5, raw[k], false, dst);
+        if (direct > 6) merge_row(s, in, k * direct, 6, raw[k], false, dst);
+        if (direct > 7) merge_row(s, in, k * direct, 7, raw[k], false, dst);
+    }
+    if (spare > 0) merge_row(s, in, direct * s.R, 0, raw[0], true, dst); /* T mod R is at most 4 */
+    if (spare > 1) merge_row(s, in, direct * s.R, 1, raw[0], true, dst);
+    if (spare > 2) merge_row(s, in, direct * s.R, 2, raw[0], true, dst);
+    if (spare > 3) merge_row(s, in, direct * s.R, 3, raw[0], true, dst);
 }
 
 TP_INLINE void decode_stream(tp_shape s, tp_w32_job *job)
 {
     const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
-    const unsigned element = s.T / 8u + s.low, per_row = 1024u / s.T;
+    const unsigned element = s.T / 8u + s.low;
     const uint8_t *words = job->words, *const end = words + 2 * (size_t)job->nw;
-    const uint8_t *rows = job->payload + 128, *low = job->low;
-    const size_t stride = (size_t)groups * 2 * TP_GROUP; /* from one u16 low plane to the next */
+    uint32_t tables[4][1024], entries[TP_GROUP], x[TP_LANES], left = job->n; /* at most 4 tables a stream */
+    portable_group group = {.entries = entries,
+                            .raw = job->payload + 128,
+                            .low = job->low,
+                            .low_stride = (size_t)groups * 2 * TP_GROUP};
     uint8_t *dst = job->dst;
-    uint32_t tables[4][1024], x[TP_LANES], left = job->n; /* at most 4 tables a stream */
     bool good = true;
 
     memcpy(x, job->payload, sizeof x);
@@ -106,21 +158,19 @@ TP_INLINE void decode_stream(tp_shape s, tp_w32_job *job)
     /* A group consumes at most 2048 bytes of words, so one check a group keeps reads within the slack. */
     for (uint32_t g = 0; g < groups && good && words <= end; g++) {
         const unsigned selector = tp_selector(job->selectors, job->selector_bits, g);
-        const uint16_t *symbols = job->table[selector].symbol;
-        uint32_t raw[16][TP_LANES], entries[TP_GROUP];
         words = decode_steps(tables[selector], x, words, entries, 32u / s.c);
-        memcpy(raw, rows, (size_t)s.R * 128);
-        rows += (size_t)s.R * 128;
-        for (unsigned j = 0; j < s.T; j++) {
-            uint32_t v[TP_LANES];
-            const unsigned count = left < per_row ? left : per_row;
-            row_values(s, entries + j * (1024u / s.T / s.c), symbols, v);
-            for (unsigned lane = 0; lane < TP_LANES; lane++) v[lane] |= tp_raw_bits(s, &raw[0][lane], j);
-            store_row(s, v, low, stride, dst, count);
-            left -= count;
-            dst += count * element;
-            if (s.low) low += per_row * (s.low == 1 ? 1 : 2);
+        group.symbols = job->table[selector].symbol;
+        if (left < TP_GROUP) {
+            uint8_t last[TP_GROUP * 8];
+            merge_group(s, &group, last);
+            memcpy(dst, last, left * element);
+            break;
         }
+        merge_group(s, &group, dst);
+        left -= TP_GROUP;
+        dst += TP_GROUP * element;
+        group.raw += (size_t)s.R * 128;
+        if (s.low) group.low += TP_GROUP * (s.low == 1 ? 1 : 2);
     }
     good &= words == end;
     for (unsigned lane = 0; lane < TP_LANES; lane++) good &= x[lane] == TP_W32_L;

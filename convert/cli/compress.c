@@ -113,13 +113,14 @@ static int run(const struct options *options)
 const struct verb verb_compress = {
     .name = "compress",
     .usage = "INPUT [-o OUT] [options]",
-    .about = "Converts a checkpoint (safetensors, GGUF; anything else as bytes) into a sidecar container. "
-             "INPUT may be a\n"
-             "folder: every file in it goes into one container, equal tensors once. It may be - for stdin. "
-             "OUT is\n"
-             "INPUT.tpress unless named. The input is not changed. All cores are used unless -j says otherwise; "
-             "the\n"
-             "container's bytes do not depend on it.",
+    .about =
+        "Converts a checkpoint (safetensors, GGUF; anything else as bytes) into a sidecar container. "
+        "INPUT may be a\n"
+        "folder: every file in it goes into one container, equal tensors once. It may be - for stdin. "
+        "OUT is\n"
+        "INPUT.tpress unless named. The input is not changed. All cores are used unless -j says otherwise; "
+        "the\n"
+        "container's bytes do not depend on it.",
     .examples = "  tensorpress compress model.safetensors\n"
                 "  tensorpress compress models/my-model -o my-model.tpress\n"
                 "  tensorpress compress -l max --sha256 --verify model.safetensors -o small.tpress\n"

@@ -146,13 +146,15 @@ static int run(const struct options *options)
 const struct verb verb_decompress = {
     .name = "decompress",
     .usage = "FILE [-o OUT] [options]",
-    .about = "Restores the original file or folder from a container, checking everything. FILE may be - for "
-             "stdin. OUT is\n"
-             "FILE without .tpress unless named. A folder appears as a whole or not at all; -f replaces an empty "
-             "one only.\n"
-             "--file PATH restores one file, by default under its own name next to FILE. All cores are used "
-             "unless -j\n"
-             "says otherwise.",
+    .about =
+        "Restores the original file or folder from a container, checking everything. FILE may be - for "
+        "stdin. OUT is\n"
+        "FILE without .tpress unless named. A folder appears as a whole or not at all; -f replaces an "
+        "empty "
+        "one only.\n"
+        "--file PATH restores one file, by default under its own name next to FILE. All cores are used "
+        "unless -j\n"
+        "says otherwise.",
     .examples = "  tensorpress decompress model.safetensors.tpress\n"
                 "  tensorpress decompress model.safetensors.tpress -o restored.safetensors -f\n"
                 "  tensorpress decompress -c model.safetensors.tpress | sha256sum\n"

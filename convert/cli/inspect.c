@@ -380,8 +380,7 @@ static int text_all(const struct opened *opened, const struct options *options)
     put_column(name, 0);
     printf(": tpress %u.%u, %s for %s", major, minor, counted(size, "byte"), counted(original, "byte"));
     if (original > 0) printf(" (%s)", percent(size, original));
-    printf(", %s, %s\n", counted(count_files(reader), "file"),
-           counted(tp_reader_frames(reader), "frame"));
+    printf(", %s, %s\n", counted(count_files(reader), "file"), counted(tp_reader_frames(reader), "frame"));
     for (size_t i = 0; status == EXIT_OK && i < tp_reader_files(reader); i++) {
         if (tp_reader_file(reader, i, &file) != TP_OK) break;
         if (file.is_folder) continue;
@@ -427,7 +426,8 @@ static tp_status try_files(const tp_tree *tree, tp_error *error)
     return status;
 }
 
-static int describe_folder(const struct repository *folder, struct json *json, const struct options *options)
+static int describe_folder(const struct repository *folder, struct json *json,
+                           const struct options *options)
 {
     const tp_tree *tree = folder->tree;
     int status = EXIT_OK;
@@ -500,13 +500,15 @@ static int run(const struct options *options)
 const struct verb verb_inspect = {
     .name = "inspect",
     .usage = "FILE [--json] [--tensors]",
-    .about = "Shows what is in a checkpoint (safetensors, GGUF), a folder or a container: format, dtypes, shapes, "
-             "offsets;\n"
-             "of a container also methods, ratio (stored / original) and checks. Of a model in several files it "
-             "warns where\n"
-             "index and shards disagree. Reads headers only. --json always lists every tensor, with the keys "
-             "that\n"
-             "docs/cli.md promises. FILE may be - for stdin.",
+    .about =
+        "Shows what is in a checkpoint (safetensors, GGUF), a folder or a container: format, dtypes, "
+        "shapes, "
+        "offsets;\n"
+        "of a container also methods, ratio (stored / original) and checks. Of a model in several files it "
+        "warns where\n"
+        "index and shards disagree. Reads headers only. --json always lists every tensor, with the keys "
+        "that\n"
+        "docs/cli.md promises. FILE may be - for stdin.",
     .examples = "  tensorpress inspect model.safetensors\n"
                 "  tensorpress inspect --tensors model.safetensors.tpress\n"
                 "  tensorpress inspect --json model.safetensors.tpress | jq '.files[].tensors[].name'\n",

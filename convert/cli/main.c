@@ -11,8 +11,8 @@
 #include "verbs.h"
 
 static const struct verb *const verbs[] = {
-    &verb_compress, &verb_decompress, &verb_verify, &verb_inspect, &verb_extract, &verb_bench, &verb_doctor,
-    &verb_load,     &verb_convert,
+    &verb_compress, &verb_decompress, &verb_verify, &verb_inspect, &verb_extract,
+    &verb_bench,    &verb_doctor,     &verb_load,   &verb_convert,
 };
 
 static void print_help(void)

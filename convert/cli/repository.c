@@ -141,7 +141,8 @@ static const char *tensors(const struct example *e, char text[SHOWN + 64])
     if (e->count == 1)
         snprintf(text, SHOWN + 64, "tensor '%s'", e->first);
     else
-        snprintf(text, SHOWN + 64, "%llu tensors, the first is '%s'", (unsigned long long)e->count, e->first);
+        snprintf(text, SHOWN + 64, "%llu tensors, the first is '%s'", (unsigned long long)e->count,
+                 e->first);
     return text;
 }
 
@@ -164,9 +165,9 @@ static void report(const struct checker *c, tp_text path, const char *what, cons
 
 struct shard {
     const char *file;
-    size_t entry;    /* NOWHERE: there is none */
+    size_t entry;     /* NOWHERE: there is none */
     uint64_t weights; /* that the index says are in it */
-    bool known;      /* it is a safetensors file that could be read */
+    bool known;       /* it is a safetensors file that could be read */
 };
 
 struct weight {
@@ -249,7 +250,8 @@ static size_t find_weight(const struct index_check *x, tp_text tensor)
         else
             high = middle;
     }
-    return low < x->weight_count && compare_text(text_of(x->weights[low].tensor), tensor) == 0 ? low : NOWHERE;
+    return low < x->weight_count && compare_text(text_of(x->weights[low].tensor), tensor) == 0 ? low
+                                                                                               : NOWHERE;
 }
 
 static void look_up(struct index_check *x, size_t shard, tp_text tensor)
@@ -261,7 +263,8 @@ static void look_up(struct index_check *x, size_t shard, tp_text tensor)
         return;
     }
     /* Where it is listed twice, either may be right. */
-    for (size_t i = first; i < x->weight_count && strcmp(x->weights[i].tensor, x->weights[first].tensor) == 0; i++) {
+    for (size_t i = first;
+         i < x->weight_count && strcmp(x->weights[i].tensor, x->weights[first].tensor) == 0; i++) {
         if (x->weights[i].shard != shard) continue;
         x->weights[i].found = true;
         return;
@@ -332,8 +335,8 @@ static void find_strays(struct index_check *x, tp_text index)
     if (strays.count == 1)
         add(&x->findings, "it does not name '%s'", strays.first);
     else if (strays.count > 1)
-        add(&x->findings, "it does not name %llu shards ('%s' is the first)", (unsigned long long)strays.count,
-            strays.first);
+        add(&x->findings, "it does not name %llu shards ('%s' is the first)",
+            (unsigned long long)strays.count, strays.first);
 }
 
 static void compare_index(struct index_check *x, tp_text index, const tp_weight_map *map)
@@ -351,7 +354,9 @@ static void compare_index(struct index_check *x, tp_text index, const tp_weight_
         count_example(&x->absent, text_of(x->weights[i].tensor));
     }
     find_strays(x, index);
-    if (x->absent.count > 0) add(&x->findings, "not in the shard that it names: %s ('%s')", tensors(&x->absent, text), x->absent_in);
+    if (x->absent.count > 0)
+        add(&x->findings, "not in the shard that it names: %s ('%s')", tensors(&x->absent, text),
+            x->absent_in);
     if (x->elsewhere.count > 0)
         add(&x->findings, "in another shard than it names: %s (in '%s')", tensors(&x->elsewhere, text),
             x->elsewhere_in);
@@ -359,8 +364,8 @@ static void compare_index(struct index_check *x, tp_text index, const tp_weight_
         add(&x->findings, "not listed: %s (in '%s')", tensors(&x->unlisted, text), x->unlisted_in);
     if (x->twice.count > 0) add(&x->findings, "listed twice: %s", tensors(&x->twice, text));
     if (complete && map->has_total && map->total != x->bytes)
-        add(&x->findings, "total_size is %llu, but the tensors have %llu bytes", (unsigned long long)map->total,
-            (unsigned long long)x->bytes);
+        add(&x->findings, "total_size is %llu, but the tensors have %llu bytes",
+            (unsigned long long)map->total, (unsigned long long)x->bytes);
 }
 
 /* The text of a small file, from malloc; NULL with a finding if it cannot be had. */
@@ -531,7 +536,8 @@ static void check_part(struct split_check *x, const struct part *part)
         check_keys(x, part, reader, file, shown);
         for (size_t i = 0; i < info.tensors && !x->no_memory; i++) {
             tp_tensor_info tensor;
-            if (tp_reader_tensor(reader, info.first_tensor + i, &tensor) == TP_OK) keep_name(x, tensor.name);
+            if (tp_reader_tensor(reader, info.first_tensor + i, &tensor) == TP_OK)
+                keep_name(x, tensor.name);
         }
     }
     repository_close(repository, reader);
@@ -553,7 +559,8 @@ static void find_missing(struct split_check *x)
         next = number + 1;
     }
     if (missing == 1) add(&x->findings, "part %u of %u is missing", first, count);
-    if (missing > 1) add(&x->findings, "%u of %u parts are missing, the first is %u", missing, count, first);
+    if (missing > 1)
+        add(&x->findings, "%u of %u parts are missing, the first is %u", missing, count, first);
     x->complete = missing == 0;
 }
 

@@ -19,12 +19,12 @@ tp_text repository_path(const struct repository *repository, size_t entry);
 bool repository_is_file(const struct repository *repository, size_t entry);
 
 /* A file: the reader that knows it, and its number there. */
-tp_status repository_open(const struct repository *repository, size_t entry, tp_reader **reader, size_t *file,
-                          tp_error *error);
+tp_status repository_open(const struct repository *repository, size_t entry, tp_reader **reader,
+                          size_t *file, tp_error *error);
 void repository_close(const struct repository *repository, tp_reader *reader);
 
-/* Looks at every index and every split, and warns with one line for each that disagrees. EXIT_OK, or the status
- * of an error that has been printed. */
+/* Looks at every index and every split, and warns with one line for each that disagrees. EXIT_OK, or the
+ * status of an error that has been printed. */
 int repository_check(const struct repository *repository);
 
 #endif

@@ -62,7 +62,8 @@ const struct verb verb_verify = {
              "for byte with\n"
              "the original file, or with the original folder: names, permissions and contents. One line on "
              "stdout says what\n"
-             "was found to be bit-exact. Each damaged tensor is a line on stderr, and the last line there is the "
+             "was found to be bit-exact. Each damaged tensor is a line on stderr, and the last line there "
+             "is the "
              "verdict.\n"
              "FILE may be - for stdin.",
     .examples = "  tensorpress verify model.safetensors.tpress\n"

@@ -1,4 +1,5 @@
-/* Whole folders: into one container and back, compared, refused, changed meanwhile, and never half there. */
+/* Whole folders: into one container and back, compared, refused, changed meanwhile, and never half there.
+ */
 #include "support.h"
 
 #include <dirent.h>
@@ -308,7 +309,8 @@ static void hub_cache(void **state)
     shard("models--x--y/blobs/8d1e", 1, 2);
     text("models--x--y/blobs/77ab", "{}");
     text("models--x--y/refs/main", "4f2c");
-    assert_int_equal(symlink("../../blobs/8d1e", scratch("models--x--y/snapshots/4f2c/model.safetensors")), 0);
+    assert_int_equal(symlink("../../blobs/8d1e", scratch("models--x--y/snapshots/4f2c/model.safetensors")),
+                     0);
     assert_int_equal(symlink("../../blobs/77ab", scratch("models--x--y/snapshots/4f2c/config.json")), 0);
     OK(compress("models--x--y/snapshots/4f2c", "s.tpress", &options));
     assert_int_equal(report.tensors, 2);
@@ -484,8 +486,9 @@ static void misfits(void **state)
     /* Of several the first by name. */
     socket_at("m/a socket");
     assert_int_equal(symlink("pipe", scratch("m/to the pipe")), 0);
-    assert_error(compress("m", "m.tpress", &options), error, TP_IO,
-                 said("%s: is a socket, which cannot be stored; there are 3 such entries", "m/a socket", NULL));
+    assert_error(
+        compress("m", "m.tpress", &options), error, TP_IO,
+        said("%s: is a socket, which cannot be stored; there are 3 such entries", "m/a socket", NULL));
     assert_int_equal(tp_status_exit_code(TP_IO), 3);
     assert_only("m", "elsewhere", NULL);
 }
@@ -513,8 +516,9 @@ static void output_and_input(void **state)
     (void)state;
     tp_options options = defaults();
     make_model();
-    assert_error(compress("model", "model/m.tpress", &options), error, TP_INVALID_ARGUMENT,
-                 said("%s: lies inside the input folder; name an output outside of it", "model/m.tpress", NULL));
+    assert_error(
+        compress("model", "model/m.tpress", &options), error, TP_INVALID_ARGUMENT,
+        said("%s: lies inside the input folder; name an output outside of it", "model/m.tpress", NULL));
     assert_int_equal(compress("model", "model/z/deep/m.tpress", &options), TP_INVALID_ARGUMENT);
     assert_int_equal(symlink("model/z", scratch("way in")), 0);
     assert_int_equal(compress("model", "way in/m.tpress", &options), TP_INVALID_ARGUMENT);
@@ -629,13 +633,14 @@ static void final_name(void **state)
     for (unsigned i = 0; i < 2; i++) {
         const tp_options *o = i ? &force : &options;
         assert_error(restore("m.tpress", "full", o), error, TP_INVALID_ARGUMENT,
-                     said("%s: is a folder that is not empty, which is never replaced; choose another name", "full",
-                          NULL));
+                     said("%s: is a folder that is not empty, which is never replaced; choose another name",
+                          "full", NULL));
         static const char *const others[] = {"file", "link", "dangling"};
         for (size_t k = 0; k < 3; k++)
-            assert_error(restore("m.tpress", others[k], o), error, TP_INVALID_ARGUMENT,
-                         said("%s: exists and is no folder, which is never replaced by one; choose another name",
-                              others[k], NULL));
+            assert_error(
+                restore("m.tpress", others[k], o), error, TP_INVALID_ARGUMENT,
+                said("%s: exists and is no folder, which is never replaced by one; choose another name",
+                     others[k], NULL));
         assert_int_equal(restore("m.tpress", "m.tpress", o), TP_INVALID_ARGUMENT);
         assert_int_equal(restore("m.tpress", ".", o), TP_INVALID_ARGUMENT);
         assert_int_equal(restore("m.tpress", "empty/..", o), TP_INVALID_ARGUMENT);
@@ -740,7 +745,8 @@ static void failures_leave_nothing(void **state)
     close(fd);
     assert_int_equal(restore("m.tpress", "back", &options), TP_CORRUPT);
     memset(&warnings, 0, sizeof warnings);
-    assert_error(verify("m.tpress", NULL, &options), error, TP_CORRUPT, said("%s: damaged", "m.tpress", NULL));
+    assert_error(verify("m.tpress", NULL, &options), error, TP_CORRUPT,
+                 said("%s: damaged", "m.tpress", NULL));
     assert_int_equal(warnings.count, 1);
     assert_non_null(strstr(warnings.text, ": file 'z/deep/x': frame "));
     assert_only("model", "blobs", "m.tpress", NULL);
@@ -798,7 +804,8 @@ static void hostile(void **state)
         write_file(scratch("h.tpress"), b.data, b.size);
         char expected[256];
         snprintf(expected, sizeof expected, "%%s: index: %s", cases[c].message);
-        assert_error(restore("h.tpress", "out", &options), error, TP_CORRUPT, said(expected, "h.tpress", NULL));
+        assert_error(restore("h.tpress", "out", &options), error, TP_CORRUPT,
+                     said(expected, "h.tpress", NULL));
         assert_only("h.tpress", NULL);
         free(b.data);
         parts_free(&p);
@@ -836,7 +843,8 @@ static void changing_folder(void **state)
         "%s: changed while the folder was read",  "%s: changed while the folder was read",
         "%s: is a FIFO, which cannot be stored",  "%s: changed while the folder was read"};
     for (change = 0; change < 6; change++) {
-        for (unsigned late = 0; late < 2; late++) { /* the file comes before or after that with the warning */
+        for (unsigned late = 0; late < 2;
+             late++) { /* the file comes before or after that with the warning */
             tp_options options = defaults();
             options.warning = change_something;
             options.threads = 1;
@@ -895,7 +903,8 @@ static void verify_against(void **state)
     OK(compress("lone", "lone.tpress", &options));
 #define DIFFERS(lines)                                                                                     \
     do {                                                                                                   \
-        snprintf(expected, sizeof expected, "%s", said("%s: intact, but differs from %s", "m.tpress", "back"));       \
+        snprintf(expected, sizeof expected, "%s",                                                          \
+                 said("%s: intact, but differs from %s", "m.tpress", "back"));                             \
         memset(&warnings, 0, sizeof warnings);                                                             \
         assert_error(verify("m.tpress", "back", &options), error, TP_MISMATCH, expected);                  \
         assert_string_equal(warnings.text, lines);                                                         \

@@ -51,7 +51,8 @@ static void weight_maps(void **state)
     } cases[] = {
         {"{\"weight_map\":{}}", NULL, 0, false, 0},
         {"{\"metadata\":{\"total_size\":12},\"weight_map\":{\"a\":\"x\",\"b\":\"y\"}}", NULL, 2, true, 12},
-        {"{\"metadata\":{\"total_size\":1.2e10},\"weight_map\":{\"a\":\"x\"}} ", NULL, 1, true, 12000000000},
+        {"{\"metadata\":{\"total_size\":1.2e10},\"weight_map\":{\"a\":\"x\"}} ", NULL, 1, true,
+         12000000000},
         {"{\"metadata\":{\"total_size\":1.5},\"weight_map\":{\"a\":\"x\"}}", NULL, 1, false, 0},
         {"{\"metadata\":{\"total_size\":-1},\"weight_map\":{\"a\":\"x\"}}", NULL, 1, false, 0},
         {"{\"metadata\":{\"total_size\":1e30},\"weight_map\":{\"a\":\"x\"}}", NULL, 1, false, 0},
@@ -158,10 +159,14 @@ static void split_keys(void **state)
         unsigned type;
         uint64_t value;
         bool given;
-    } cases[] = {{0, 200, true},     {1, 100, true},        {1, 0xff, false},        {2, 65535, true},
-                 {3, 0xffff, false}, {4, UINT32_MAX, true}, {5, 7, true},            {5, 0x80000000, false},
-                 {6, 0, false},      {7, 1, false},         {8, 0, false},           {10, UINT64_MAX, true},
-                 {11, 5, true},      {11, (uint64_t)1 << 63, false}, {12, 0, false}};
+    } cases[] = {{0, 200, true},     {1, 100, true},
+                 {1, 0xff, false},   {2, 65535, true},
+                 {3, 0xffff, false}, {4, UINT32_MAX, true},
+                 {5, 7, true},       {5, 0x80000000, false},
+                 {6, 0, false},      {7, 1, false},
+                 {8, 0, false},      {10, UINT64_MAX, true},
+                 {11, 5, true},      {11, (uint64_t)1 << 63, false},
+                 {12, 0, false}};
     for (unsigned swapped = 0; swapped < 2; swapped++) {
         gguf g = begin_gguf(swapped, 4);
         put_key(&g, "split.no", 2, 1);

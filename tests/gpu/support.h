@@ -46,7 +46,7 @@ const char *in_folder(const char *name);
 
 /* The groups. */
 int run_kernels(void);
-int run_frames(const char *corpus);
+int run_frames(const char *corpus, bool few);
 int run_loader(void);
 int run_failures(void);
 

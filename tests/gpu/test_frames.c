@@ -114,6 +114,10 @@ static tp_status run_batch(rig *r, tp_error *error)
     return TP_OK;
 }
 
+/* How many of the records are used; how many damaged frames the device must have found by itself. */
+static size_t used_count;
+static unsigned least_bad;
+
 /* -------------------------------------------------------------------------------------------- sound */
 
 static void sound_frames(void **state)
@@ -121,14 +125,14 @@ static void sound_frames(void **state)
     (void)state;
     rig r = {.device = NULL};
     rig_open(&r);
-    for (size_t i = 0; i < record_count;) {
+    for (size_t i = 0; i < used_count;) {
         tp_error error = {0};
         const size_t first = i;
         size_t at = 0;
         tp_batch_clear(&r.batch);
         fill_output(&r);
         /* Outputs at odd multiples of 16, with a gap, so that whoever writes beyond his own is seen. */
-        for (; i < record_count && at + records[i].raw_size + 64 <= OUTPUT; i++) {
+        for (; i < used_count && at + records[i].raw_size + 64 <= OUTPUT; i++) {
             tp_status status;
             if (!add(&r, records[i].frame, records[i].size, at, &error, &status)) break;
             assert_ok(status, &error);
@@ -206,8 +210,8 @@ static void damaged_frames(void **state)
     unsigned bad_by_device = 0;
     rig_open(&r);
     assert_int_equal(tp_decoder_create(&decoder), TP_OK);
-    const size_t step = record_count / 150 + 1; /* a part of them, another one for each kind of damage */
-    for (size_t i = 0; i < record_count; i += 1 + random_below((uint32_t)step * 2)) {
+    const size_t step = used_count / 150 + 1; /* a part of them, another one for each kind of damage */
+    for (size_t i = 0; i < used_count; i += 1 + random_below((uint32_t)step * 2)) {
         const record *rec = &records[i];
         uint8_t *frame = malloc(rec->size);
         const size_t tables = 256u * rec->frame[7] * rec->frame[10] + 512u * rec->frame[11];
@@ -228,10 +232,22 @@ static void damaged_frames(void **state)
     }
     tp_decoder_destroy(decoder);
     rig_close(&r);
-    assert_true(bad_by_device > 50); /* the kernels were reached */
+    assert_true(bad_by_device >= least_bad); /* the kernels were reached */
 }
 
-int run_frames(const char *corpus)
+static bool same_kind(const record *a, const record *b)
+{
+    return memcmp(a->frame + 4, b->frame + 4, 5) == 0 && a->frame[12] == b->frame[12] && a->frame[13] == b->frame[13];
+}
+
+static void swap_records(size_t a, size_t b)
+{
+    const record r = records[a];
+    records[a] = records[b];
+    records[b] = r;
+}
+
+int run_frames(const char *corpus, bool few)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_frames),
@@ -239,6 +255,23 @@ int run_frames(const char *corpus)
     };
     corpus_path = corpus;
     read_corpus();
+    used_count = record_count;
+    least_bad = 50;
+    if (few) {
+        /* The smallest of each kind: by codec, class, symbol bits, elements per symbol, flags, tables per stream. */
+        size_t kept = 0;
+        for (size_t i = 0; i < record_count; i++) {
+            size_t k = 0;
+            while (k < kept && !same_kind(&records[k], &records[i])) k++;
+            if (k == kept) {
+                swap_records(kept++, i);
+            } else if (records[i].raw_size < records[k].raw_size) {
+                swap_records(k, i);
+            }
+        }
+        used_count = kept;
+        least_bad = 5;
+    }
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (size_t i = 0; i < record_count; i++) {
         free(records[i].frame);
