@@ -97,7 +97,7 @@ done_step
 
 start "gcc, Release"
 configure_and_build build-gcc gcc -DCMAKE_BUILD_TYPE=Release -DTP_TESTS=ON
-run_ctest build-gcc
+run_ctest build-gcc -LE slow
 
 start "clang, Release: warnings"
 # The device kernels are compiled once, above; that takes a minute where nvcc is there.
@@ -107,7 +107,7 @@ done_step
 start "clang, ASan and UBSan"
 export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:allocator_may_return_null=1
 export UBSAN_OPTIONS=print_stacktrace=1
-configure_and_build build-asan clang -DCMAKE_BUILD_TYPE=Debug -DTP_TESTS=ON -DTP_SANITIZE=ON -DTP_CUDA=OFF
+configure_and_build build-asan clang -DCMAKE_BUILD_TYPE=Debug -DTP_TESTS=ON -DTP_SANITIZE=ON -DTP_CUDA=OFF -DTP_OPENCL=OFF
 run_ctest build-asan
 
 if [ -z "$quick" ] && [ "$fuzz_seconds" -gt 0 ]; then

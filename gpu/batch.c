@@ -5,10 +5,13 @@
 
 #include "codec/bytes.h"
 
-static tp_status no_memory(tp_error *error) { return tp_error_set(error, TP_NO_MEMORY, "out of memory"); }
+static tp_status no_memory(tp_error *error)
+{
+    return tp_error_set(error, TP_NO_MEMORY, "out of memory");
+}
 
-tp_status tp_batch_create(tp_batch *batch, tp_device *device, tp_workers *workers, size_t stored, size_t expanded,
-                          size_t scratch, tp_error *error)
+tp_status tp_batch_create(tp_batch *batch, tp_device *device, tp_workers *workers, size_t stored,
+                          size_t expanded, size_t scratch, tp_error *error)
 {
     const tp_backend *b = device->backend;
     memset(batch, 0, sizeof *batch);
@@ -37,7 +40,8 @@ void tp_batch_destroy(tp_batch *batch)
     if (!batch->device) return;
     const tp_backend *b = batch->device->backend;
     if (batch->stream.device) b->stream_destroy(&batch->stream);
-    tp_memory *const memories[] = {&batch->input, &batch->scratch, &batch->jobs_memory, &batch->results_memory};
+    tp_memory *const memories[] = {&batch->input, &batch->scratch, &batch->jobs_memory,
+                                   &batch->results_memory};
     for (size_t i = 0; i < sizeof memories / sizeof *memories; i++)
         if (memories[i]->device) b->memory_destroy(memories[i]);
     if (batch->staging.device) b->host_destroy(&batch->staging);
@@ -69,7 +73,8 @@ tp_batch_frame *tp_batch_add(tp_batch *batch, size_t stored_size)
     return frame;
 }
 
-const tp_memory *tp_batch_output(const tp_batch *batch, const tp_memory *outputs, const tp_batch_frame *frame)
+const tp_memory *tp_batch_output(const tp_batch *batch, const tp_memory *outputs,
+                                 const tp_batch_frame *frame)
 {
     return frame->output == UINT32_MAX ? &batch->scratch : &outputs[frame->output];
 }
@@ -92,7 +97,8 @@ static size_t round_end(tp_batch *batch)
         const bool needs_scratch = f->output == UINT32_MAX;
         const size_t room = needs_scratch ? tp_align(f->view.info.raw_size, 256) : 0;
         f->expanded = tp_frame_expanded_size(&f->view);
-        if (expanded + f->expanded > batch->expanded_capacity || scratch + room > batch->scratch_capacity) break;
+        if (expanded + f->expanded > batch->expanded_capacity || scratch + room > batch->scratch_capacity)
+            break;
         f->expanded_at = batch->stored_capacity + expanded;
         expanded += f->expanded;
         if (needs_scratch) f->output_at = scratch;
@@ -122,7 +128,8 @@ static tp_status expand_all(tp_batch *batch, size_t *failed, tp_error *error)
     bool any = false;
     for (size_t i = batch->first; i < batch->end; i++) any |= batch->frames[i].expanded > 0;
     if (!any) return TP_OK;
-    const tp_status status = tp_workers_run(batch->workers, expand_one, NULL, batch, batch->end - batch->first, error);
+    const tp_status status =
+        tp_workers_run(batch->workers, expand_one, NULL, batch, batch->end - batch->first, error);
     /* The error is that of the first frame that failed. */
     for (size_t i = batch->first; status != TP_OK && i < batch->end && *failed == SIZE_MAX; i++)
         if (batch->frames[i].bad) *failed = i;
@@ -135,8 +142,10 @@ static tp_status plan_jobs(tp_batch *batch, const tp_memory *outputs, tp_error *
     for (size_t i = batch->first; i < batch->end; i++) {
         tp_batch_frame *f = &batch->frames[i];
         const tp_memory *output = tp_batch_output(batch, outputs, f);
-        tp_frame_place place = {
-            .frame_at = f->at, .expanded_at = f->expanded_at, .output = f->output, .output_at = f->output_at};
+        tp_frame_place place = {.frame_at = f->at,
+                                .expanded_at = f->expanded_at,
+                                .output = f->output,
+                                .output_at = f->output_at};
         if (batch->device->one_address_space) { /* one launch may write to all of it */
             place.output = 0;
             place.output_at += output->address;
@@ -144,7 +153,8 @@ static tp_status plan_jobs(tp_batch *batch, const tp_memory *outputs, tp_error *
         if (tp_jobs_add_frame(&batch->jobs, &f->view, &place, &f->first_result, &f->job_results) != TP_OK)
             return no_memory(error);
     }
-    if (tp_jobs_arrange(&batch->jobs, batch->device->max_warps, &batch->arranged) != TP_OK) return no_memory(error);
+    if (tp_jobs_arrange(&batch->jobs, batch->device->max_warps, &batch->arranged) != TP_OK)
+        return no_memory(error);
     if (batch->results_capacity < batch->jobs.results) {
         free(batch->results);
         batch->results_capacity = 2 * (size_t)batch->jobs.results;

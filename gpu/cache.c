@@ -80,8 +80,9 @@ void *tp_cache_load(const uint64_t key[2], size_t limit, size_t *size)
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) return NULL;
     /* Code is run from it: it must be a file of this user's own. */
-    if (fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_uid == geteuid() && !(stat.st_mode & 022) &&
-        stat.st_size > (off_t)sizeof stated && (uint64_t)stat.st_size - sizeof stated <= limit) {
+    if (fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_uid == geteuid() &&
+        !(stat.st_mode & 022) && stat.st_size > (off_t)sizeof stated &&
+        (uint64_t)stat.st_size - sizeof stated <= limit) {
         *size = (size_t)stat.st_size - sizeof stated;
         data = malloc(*size);
     }

@@ -6,7 +6,10 @@
 
 #define ALIGNMENT 256
 
-static size_t cpu_count(void) { return 1; }
+static size_t cpu_count(void)
+{
+    return 1;
+}
 
 static tp_status cpu_describe(size_t index, tp_device_info *info)
 {
@@ -14,7 +17,8 @@ static tp_status cpu_describe(size_t index, tp_device_info *info)
     if (index > 0) return TP_UNSUPPORTED;
     strcpy(info->name, "cpu");
     strcpy(info->description, "this machine's processors, kernels: ");
-    strncat(info->description, tp_kernel_active(), sizeof info->description - strlen(info->description) - 1);
+    strncat(info->description, tp_kernel_active(),
+            sizeof info->description - strlen(info->description) - 1);
     return TP_OK;
 }
 
@@ -30,13 +34,17 @@ static tp_status cpu_open(size_t index, tp_device **device, tp_error *error)
     return cpu_describe(index, &d->info);
 }
 
-static void cpu_close(tp_device *device) { free(device); }
+static void cpu_close(tp_device *device)
+{
+    free(device);
+}
 
 static tp_status cpu_memory_create(tp_device *device, uint64_t size, tp_memory *memory, tp_error *error)
 {
     const uint64_t rounded = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     void *p = size && size <= SIZE_MAX / 2 ? aligned_alloc(ALIGNMENT, rounded) : NULL;
-    if (!p) return tp_error_set(error, TP_NO_MEMORY, "cpu: no room for %llu bytes", (unsigned long long)size);
+    if (!p)
+        return tp_error_set(error, TP_NO_MEMORY, "cpu: no room for %llu bytes", (unsigned long long)size);
     *memory = (tp_memory){.device = device, .size = size, .handle = p, .address = (uintptr_t)p};
     return TP_OK;
 }
@@ -52,7 +60,8 @@ static tp_status cpu_host_create(tp_device *device, size_t size, tp_host_memory 
     tp_memory plain = {.handle = NULL};
     const tp_status status = cpu_memory_create(device, size, &plain, error);
     if (status == TP_OK)
-        *memory = (tp_host_memory){.device = device, .size = size, .data = plain.handle, .handle = plain.handle};
+        *memory =
+            (tp_host_memory){.device = device, .size = size, .data = plain.handle, .handle = plain.handle};
     return status;
 }
 
@@ -69,12 +78,18 @@ static tp_status cpu_stream_create(tp_device *device, tp_stream *stream, tp_erro
     return TP_OK;
 }
 
-static void cpu_stream_destroy(tp_stream *stream) { *stream = (tp_stream){.device = NULL}; }
+static void cpu_stream_destroy(tp_stream *stream)
+{
+    *stream = (tp_stream){.device = NULL};
+}
 
-static uint8_t *bytes_of(const tp_memory *memory) { return memory->handle; }
+static uint8_t *bytes_of(const tp_memory *memory)
+{
+    return memory->handle;
+}
 
-static tp_status cpu_upload(tp_stream *stream, const tp_memory *to, uint64_t at, const void *from, size_t size,
-                            tp_error *error)
+static tp_status cpu_upload(tp_stream *stream, const tp_memory *to, uint64_t at, const void *from,
+                            size_t size, tp_error *error)
 {
     (void)stream, (void)error;
     memcpy(bytes_of(to) + at, from, size);
@@ -97,7 +112,8 @@ static tp_status cpu_copy(tp_stream *stream, const tp_memory *to, uint64_t to_at
     return TP_OK;
 }
 
-static tp_status cpu_clear(tp_stream *stream, const tp_memory *memory, uint64_t at, uint64_t size, tp_error *error)
+static tp_status cpu_clear(tp_stream *stream, const tp_memory *memory, uint64_t at, uint64_t size,
+                           tp_error *error)
 {
     (void)stream, (void)error;
     memset(bytes_of(memory) + at, 0, size);

@@ -1,9 +1,9 @@
 /*
- * The CUDA back end, by the driver's interface. The driver is loaded at run time; the kernels are in the library,
- * compiled for the architectures that the build lists.
+ * The CUDA back end, by the driver's interface. The driver is loaded at run time; the kernels are in the
+ * library, compiled for the architectures that the build lists.
  *
- * The device's primary context is used, which frameworks share, and made current only for the time of a call: what
- * the caller's thread has current stays so, and no other device gets a context.
+ * The device's primary context is used, which frameworks share, and made current only for the time of a
+ * call: what the caller's thread has current stays so, and no other device gets a context.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,15 +20,18 @@ static size_t found_count;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const char *driver_library = "libcuda.so.1";
 
-void tp_cuda_use_driver(const char *library) { driver_library = library; }
+void tp_cuda_use_driver(const char *library)
+{
+    driver_library = library;
+}
 
 static void find_devices(void)
 {
     void *library = dlopen(driver_library, RTLD_NOW | RTLD_LOCAL);
     int count = 0;
     if (!library) return;
-#define LOAD(member, name, parameters)                 \
-    *(void **)&cu.member = dlsym(library, #name);      \
+#define LOAD(member, name, parameters)                                                                     \
+    *(void **)&cu.member = dlsym(library, #name);                                                          \
     if (!cu.member) return;
     TP_CUDA_FUNCTIONS(LOAD)
 #undef LOAD
@@ -59,8 +62,8 @@ static tp_status cuda_describe(size_t index, tp_device_info *info)
     cu.driver_version(&version);
     for (char *c = name; *c; c++)
         if ((unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = ' ';
-    snprintf(info->description, sizeof info->description, "%s, sm_%d%d, driver for CUDA %d.%d", name, major, minor,
-             version / 1000, version % 1000 / 10);
+    snprintf(info->description, sizeof info->description, "%s, sm_%d%d, driver for CUDA %d.%d", name, major,
+             minor, version / 1000, version % 1000 / 10);
     info->memory = memory;
     return TP_OK;
 }
@@ -70,9 +73,11 @@ static tp_status failed(const tp_device *device, CUresult code, const char *what
     const char *name = NULL, *text = NULL;
     if (cu.error_name(code, &name) != CUDA_SUCCESS || !name) name = "an error";
     if (cu.error_text(code, &text) != CUDA_SUCCESS || !text) text = "unknown";
-    const tp_status status = code == CUDA_ERROR_OUT_OF_MEMORY                                                   ? TP_NO_MEMORY
-                             : code == CUDA_ERROR_NO_BINARY_FOR_GPU || code == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ? TP_UNSUPPORTED
-                                                                                                                 : TP_IO;
+    const tp_status status =
+        code == CUDA_ERROR_OUT_OF_MEMORY ? TP_NO_MEMORY
+        : code == CUDA_ERROR_NO_BINARY_FOR_GPU || code == CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+            ? TP_UNSUPPORTED
+            : TP_IO;
     return tp_error_set(error, status, "%s: %s: %s (%s)", device->info.name, what, text, name);
 }
 
@@ -86,10 +91,16 @@ typedef struct cuda_device {
     CUfunction functions[TP_KERNEL_COUNT];
 } cuda_device;
 
-static cuda_device *of(const tp_device *device) { return (cuda_device *)device; }
+static cuda_device *of(const tp_device *device)
+{
+    return (cuda_device *)device;
+}
 
 /* Makes the device's context current; leave() must follow where it succeeds. */
-static CUresult enter(const tp_device *device) { return cu.context_push(of(device)->context); }
+static CUresult enter(const tp_device *device)
+{
+    return cu.context_push(of(device)->context);
+}
 static void leave(void)
 {
     CUcontext popped;
@@ -97,14 +108,14 @@ static void leave(void)
 }
 
 /* A call of the driver within the context. */
-#define IN_CONTEXT(device, call)                      \
-    __extension__({                                   \
-        CUresult code_ = enter(device);               \
-        if (code_ == CUDA_SUCCESS) {                  \
-            code_ = (call);                           \
-            leave();                                  \
-        }                                             \
-        code_;                                        \
+#define IN_CONTEXT(device, call)                                                                           \
+    __extension__({                                                                                        \
+        CUresult code_ = enter(device);                                                                    \
+        if (code_ == CUDA_SUCCESS) {                                                                       \
+            code_ = (call);                                                                                \
+            leave();                                                                                       \
+        }                                                                                                  \
+        code_;                                                                                             \
     })
 
 static void cuda_close(tp_device *device)
@@ -135,7 +146,8 @@ static tp_status cuda_open(size_t index, tp_device **device, tp_error *error)
         code = IN_CONTEXT(&d->base, cu.module_load(&d->module, tp_cuda_image()));
     }
     for (int i = 0; i < TP_KERNEL_COUNT && code == CUDA_SUCCESS; i++)
-        code = IN_CONTEXT(&d->base, cu.module_function(&d->functions[i], d->module, tp_kernel_shape_of((tp_kernel_id)i)->name));
+        code = IN_CONTEXT(&d->base, cu.module_function(&d->functions[i], d->module,
+                                                       tp_kernel_shape_of((tp_kernel_id)i)->name));
     if (code != CUDA_SUCCESS) {
         const tp_status status = failed(&d->base, code, what, error);
         cuda_close(&d->base);
@@ -193,7 +205,9 @@ static tp_status cuda_stream_create(tp_device *device, tp_stream *stream, tp_err
 static void cuda_stream_destroy(tp_stream *stream)
 {
     /* Host memory that the stream works on is freed next, so it must have ended. */
-    if (stream->handle) (void)IN_CONTEXT(stream->device, (cu.stream_wait(stream->handle), cu.stream_destroy(stream->handle)));
+    if (stream->handle)
+        (void)IN_CONTEXT(stream->device,
+                         (cu.stream_wait(stream->handle), cu.stream_destroy(stream->handle)));
     *stream = (tp_stream){.device = NULL};
 }
 
@@ -202,8 +216,8 @@ static tp_status done(const tp_stream *stream, CUresult code, const char *what, 
     return code == CUDA_SUCCESS ? TP_OK : failed(stream->device, code, what, error);
 }
 
-static tp_status cuda_upload(tp_stream *stream, const tp_memory *to, uint64_t at, const void *from, size_t size,
-                             tp_error *error)
+static tp_status cuda_upload(tp_stream *stream, const tp_memory *to, uint64_t at, const void *from,
+                             size_t size, tp_error *error)
 {
     return done(stream, IN_CONTEXT(stream->device, cu.upload(to->address + at, from, size, stream->handle)),
                 "cannot copy to the device", error);
@@ -212,7 +226,8 @@ static tp_status cuda_upload(tp_stream *stream, const tp_memory *to, uint64_t at
 static tp_status cuda_download(tp_stream *stream, const tp_memory *from, uint64_t at, void *to, size_t size,
                                tp_error *error)
 {
-    return done(stream, IN_CONTEXT(stream->device, cu.download(to, from->address + at, size, stream->handle)),
+    return done(stream,
+                IN_CONTEXT(stream->device, cu.download(to, from->address + at, size, stream->handle)),
                 "cannot copy from the device", error);
 }
 
@@ -225,15 +240,18 @@ static tp_status cuda_copy(tp_stream *stream, const tp_memory *to, uint64_t to_a
                 "cannot copy on the device", error);
 }
 
-static tp_status cuda_clear(tp_stream *stream, const tp_memory *memory, uint64_t at, uint64_t size, tp_error *error)
+static tp_status cuda_clear(tp_stream *stream, const tp_memory *memory, uint64_t at, uint64_t size,
+                            tp_error *error)
 {
-    return done(stream, IN_CONTEXT(stream->device, cu.clear(memory->address + at, 0, size / 4, stream->handle)),
+    return done(stream,
+                IN_CONTEXT(stream->device, cu.clear(memory->address + at, 0, size / 4, stream->handle)),
                 "cannot clear memory", error);
 }
 
 static tp_status cuda_wait(tp_stream *stream, tp_error *error)
 {
-    return done(stream, IN_CONTEXT(stream->device, cu.stream_wait(stream->handle)), "a kernel or copy failed", error);
+    return done(stream, IN_CONTEXT(stream->device, cu.stream_wait(stream->handle)),
+                "a kernel or copy failed", error);
 }
 
 /* ------------------------------------------------------------------------------------------ kernels */

@@ -1,6 +1,6 @@
 /*
- * The part of CUDA's driver interface that is used here, declared anew so that no toolkit is needed to build the
- * host's side: the functions are looked up at run time, by their versioned names.
+ * The part of CUDA's driver interface that is used here, declared anew so that no toolkit is needed to
+ * build the host's side: the functions are looked up at run time, by their versioned names.
  */
 #ifndef TP_GPU_CUDA_API_H
 #define TP_GPU_CUDA_API_H
@@ -23,39 +23,42 @@ enum {
     CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
-enum { CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76 };
+enum {
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+};
 
 /* X(member, name in the library, parameters) */
-#define TP_CUDA_FUNCTIONS(X)                                                                                     \
-    X(init, cuInit, (unsigned))                                                                                  \
-    X(driver_version, cuDriverGetVersion, (int *))                                                               \
-    X(device_count, cuDeviceGetCount, (int *))                                                                   \
-    X(device_get, cuDeviceGet, (CUdevice *, int))                                                                \
-    X(device_name, cuDeviceGetName, (char *, int, CUdevice))                                                     \
-    X(device_memory, cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                  \
-    X(device_attribute, cuDeviceGetAttribute, (int *, int, CUdevice))                                            \
-    X(context_retain, cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                         \
-    X(context_release, cuDevicePrimaryCtxRelease_v2, (CUdevice))                                                 \
-    X(context_push, cuCtxPushCurrent_v2, (CUcontext))                                                            \
-    X(context_pop, cuCtxPopCurrent_v2, (CUcontext *))                                                            \
-    X(module_load, cuModuleLoadData, (CUmodule *, const void *))                                                 \
-    X(module_unload, cuModuleUnload, (CUmodule))                                                                 \
-    X(module_function, cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                              \
-    X(memory_allocate, cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                   \
-    X(memory_free, cuMemFree_v2, (CUdeviceptr))                                                                  \
-    X(host_allocate, cuMemHostAlloc, (void **, size_t, unsigned))                                                \
-    X(host_free, cuMemFreeHost, (void *))                                                                        \
-    X(stream_create, cuStreamCreate, (CUstream *, unsigned))                                                     \
-    X(stream_destroy, cuStreamDestroy_v2, (CUstream))                                                            \
-    X(stream_wait, cuStreamSynchronize, (CUstream))                                                              \
-    X(upload, cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUstream))                               \
-    X(download, cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream))                                   \
-    X(copy, cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                  \
-    X(clear, cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, CUstream))                                        \
-    X(launch, cuLaunchKernel,                                                                                    \
-      (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **,      \
-       void **))                                                                                                 \
-    X(error_name, cuGetErrorName, (CUresult, const char **))                                                     \
+#define TP_CUDA_FUNCTIONS(X)                                                                               \
+    X(init, cuInit, (unsigned))                                                                            \
+    X(driver_version, cuDriverGetVersion, (int *))                                                         \
+    X(device_count, cuDeviceGetCount, (int *))                                                             \
+    X(device_get, cuDeviceGet, (CUdevice *, int))                                                          \
+    X(device_name, cuDeviceGetName, (char *, int, CUdevice))                                               \
+    X(device_memory, cuDeviceTotalMem_v2, (size_t *, CUdevice))                                            \
+    X(device_attribute, cuDeviceGetAttribute, (int *, int, CUdevice))                                      \
+    X(context_retain, cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                   \
+    X(context_release, cuDevicePrimaryCtxRelease_v2, (CUdevice))                                           \
+    X(context_push, cuCtxPushCurrent_v2, (CUcontext))                                                      \
+    X(context_pop, cuCtxPopCurrent_v2, (CUcontext *))                                                      \
+    X(module_load, cuModuleLoadData, (CUmodule *, const void *))                                           \
+    X(module_unload, cuModuleUnload, (CUmodule))                                                           \
+    X(module_function, cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                        \
+    X(memory_allocate, cuMemAlloc_v2, (CUdeviceptr *, size_t))                                             \
+    X(memory_free, cuMemFree_v2, (CUdeviceptr))                                                            \
+    X(host_allocate, cuMemHostAlloc, (void **, size_t, unsigned))                                          \
+    X(host_free, cuMemFreeHost, (void *))                                                                  \
+    X(stream_create, cuStreamCreate, (CUstream *, unsigned))                                               \
+    X(stream_destroy, cuStreamDestroy_v2, (CUstream))                                                      \
+    X(stream_wait, cuStreamSynchronize, (CUstream))                                                        \
+    X(upload, cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUstream))                         \
+    X(download, cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream))                             \
+    X(copy, cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                            \
+    X(clear, cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, CUstream))                                  \
+    X(launch, cuLaunchKernel,                                                                              \
+      (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,         \
+       void **, void **))                                                                                  \
+    X(error_name, cuGetErrorName, (CUresult, const char **))                                               \
     X(error_text, cuGetErrorString, (CUresult, const char **))
 
 typedef struct tp_cuda_driver {

@@ -66,10 +66,10 @@ tp_status tp_device_open(const char *name, tp_device **device, tp_error *error)
         const size_t count = (*b)->count();
         if (index < count) return (*b)->open(index, device, error);
         if (count == 0)
-            return tp_error_set(error, TP_UNSUPPORTED, "device %s: no %s driver with a device is present", name,
-                                wanted);
-        return tp_error_set(error, TP_UNSUPPORTED, "device %s: not present, the last one is %s:%zu", name, wanted,
-                            count - 1);
+            return tp_error_set(error, TP_UNSUPPORTED, "device %s: no %s driver with a device is present",
+                                name, wanted);
+        return tp_error_set(error, TP_UNSUPPORTED, "device %s: not present, the last one is %s:%zu", name,
+                            wanted, count - 1);
     }
     return tp_error_set(error, TP_UNSUPPORTED, "device %s: this build has no support for %s", name, wanted);
 }
@@ -79,4 +79,7 @@ void tp_device_close(tp_device *device)
     if (device) device->backend->close(device);
 }
 
-void tp_device_describe(const tp_device *device, tp_device_info *info) { *info = device->info; }
+void tp_device_describe(const tp_device *device, tp_device_info *info)
+{
+    *info = device->info;
+}

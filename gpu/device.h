@@ -1,9 +1,9 @@
 /*
  * Devices: what the loader needs of one, and nothing that it does not use.
  *
- * A back end is a table of functions. Memory of a device is used through streams: what is queued on a stream
- * happens in order, streams are independent of each other, and nothing but wait, read-backs through it and
- * closing blocks. The cpu back end has no kernels: frames are decoded by codec/ where it is used.
+ * A back end is a table of functions. Memory of a device is used through streams: what is queued on a
+ * stream happens in order, streams are independent of each other, and nothing but wait, read-backs through
+ * it and closing blocks. The cpu back end has no kernels: frames are decoded by codec/ where it is used.
  */
 #ifndef TP_GPU_DEVICE_H
 #define TP_GPU_DEVICE_H
@@ -65,7 +65,8 @@ typedef struct tp_backend {
                           tp_error *error);
     tp_status (*copy)(tp_stream *stream, const tp_memory *to, uint64_t to_at, const tp_memory *from,
                       uint64_t from_at, uint64_t size, tp_error *error);
-    tp_status (*clear)(tp_stream *stream, const tp_memory *memory, uint64_t at, uint64_t size, tp_error *error);
+    tp_status (*clear)(tp_stream *stream, const tp_memory *memory, uint64_t at, uint64_t size,
+                       tp_error *error);
     /* NULL: no kernels. */
     tp_status (*launch)(tp_stream *stream, const tp_launch *launch, tp_error *error);
     /* Until all that is queued has been done; reports what failed since. */
@@ -83,7 +84,8 @@ struct tp_device { /* begins every back end's own */
 extern const tp_backend tp_backend_cpu;
 #ifdef TP_HAVE_OPENCL
 extern const tp_backend tp_backend_opencl;
-/* Tests choose how OpenCL kernels are compiled: lanes as work-items or as a loop. -1: what suits the device. */
+/* Tests choose how OpenCL kernels are compiled: lanes as work-items or as a loop. -1: what suits the
+ * device. */
 void tp_opencl_force_lane_loop(int lane_loop);
 #endif
 #ifdef TP_HAVE_CUDA
@@ -96,6 +98,9 @@ void tp_cuda_use_driver(const char *library);
 const tp_backend *const *tp_backends(void);
 
 /* A memory of no size, for a launch that uses none. Destroying it does nothing. */
-static inline void tp_memory_none(tp_memory *memory) { *memory = (tp_memory){.device = NULL}; }
+static inline void tp_memory_none(tp_memory *memory)
+{
+    *memory = (tp_memory){.device = NULL};
+}
 
 #endif

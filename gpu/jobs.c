@@ -10,16 +10,18 @@
 /* A copy job's units are copied by one work-group; more of them are several jobs. A multiple of 16. */
 #define COPY_PIECE ((uint32_t)1 << 18)
 
-static const tp_kernel_shape shapes[TP_KERNEL_COUNT] = {
-    {.name = "tp_copy"},
-    {.name = "tp_fill"},
-    {.name = "tp_hash"},
+static const tp_kernel_shape shapes[TP_KERNEL_COUNT] = {{.name = "tp_copy"},
+                                                        {.name = "tp_fill"},
+                                                        {.name = "tp_hash"},
 #define SHAPE(name, ...) {#name, __VA_ARGS__},
-    TP_STREAM_KERNELS(SHAPE)
+                                                        TP_STREAM_KERNELS(SHAPE)
 #undef SHAPE
 };
 
-const tp_kernel_shape *tp_kernel_shape_of(tp_kernel_id kernel) { return &shapes[kernel]; }
+const tp_kernel_shape *tp_kernel_shape_of(tp_kernel_id kernel)
+{
+    return &shapes[kernel];
+}
 
 size_t tp_kernel_local_bytes(tp_kernel_id kernel, unsigned tables)
 {
@@ -40,7 +42,8 @@ static tp_kernel_id stream_kernel(const tp_shape *shape, unsigned K, bool stride
     return TP_KERNEL_COUNT; /* the validator lets no other shape pass */
 }
 
-/* ---------------------------------------------------------------------------------- what the host decodes */
+/* ---------------------------------------------------------------------------------- what the host decodes
+ */
 
 /* The parts of a frame that are lz4, in order; whole is the frame's own block. */
 typedef struct lz4_part {
@@ -57,11 +60,13 @@ static uint32_t decoded_bytes(const tp_frame_view *view, uint32_t index, const t
 bool tp_frame_needs_decoder(const tp_frame_view *view)
 {
     const unsigned codec = view->info.codec;
-    return codec != TP_FRAME_RAW && codec != TP_FRAME_LZ4 && codec != TP_FRAME_SPLIT && codec != TP_FRAME_PLANES;
+    return codec != TP_FRAME_RAW && codec != TP_FRAME_LZ4 && codec != TP_FRAME_SPLIT &&
+           codec != TP_FRAME_PLANES;
 }
 
 /* Calls `each` for every lz4 part until it says false. */
-static bool each_lz4(const tp_frame_view *view, bool (*each)(void *context, const lz4_part *part), void *context)
+static bool each_lz4(const tp_frame_view *view, bool (*each)(void *context, const lz4_part *part),
+                     void *context)
 {
     if (view->info.codec == TP_FRAME_LZ4)
         return each(context, &(lz4_part){view->payload, view->payload_size, view->info.raw_size});
@@ -70,7 +75,8 @@ static bool each_lz4(const tp_frame_view *view, bool (*each)(void *context, cons
         tp_descriptor d;
         tp_descriptor_load(view, i, &d);
         if (d.mode != TP_MODE_LZ4) continue;
-        if (!each(context, &(lz4_part){view->payload + d.offset, d.nw, decoded_bytes(view, i, &d)})) return false;
+        if (!each(context, &(lz4_part){view->payload + d.offset, d.nw, decoded_bytes(view, i, &d)}))
+            return false;
     }
     return true;
 }
@@ -101,7 +107,8 @@ static bool expand(void *context, const lz4_part *part)
 tp_status tp_frame_expand(const tp_frame_view *view, tp_decoder *decoder, uint8_t *dst, tp_error *error)
 {
     if (tp_frame_needs_decoder(view))
-        return tp_frame_decode(decoder, view, view->info.stored_size + (size_t)TP_SLACK, dst, view->info.raw_size, error);
+        return tp_frame_decode(decoder, view, view->info.stored_size + (size_t)TP_SLACK, dst,
+                               view->info.raw_size, error);
     if (each_lz4(view, expand, &dst)) return TP_OK;
     return tp_error_set(error, TP_CORRUPT, "frame: an lz4 block does not decode to its size");
 }
@@ -202,8 +209,8 @@ static void add_stream(builder *b, const tp_descriptor *d, u64 out, tp_kernel_id
         return;
     }
     const bool wide = d->mode == TP_MODE_WIDE;
-    const uint8_t *table = wide ? view->wide_table + 512u * d->table
-                                : view->symbol_table + 256u * view->shape.c * d->table;
+    const uint8_t *table =
+        wide ? view->wide_table + 512u * d->table : view->symbol_table + 256u * view->shape.c * d->table;
     job->job.in = b->payload_at + d->offset;
     job->job.out = out;
     job->job.table = b->place->frame_at + (u64)(table - view->frame);
@@ -215,7 +222,8 @@ static void add_stream(builder *b, const tp_descriptor *d, u64 out, tp_kernel_id
 }
 
 /* One part: `units` units of `unit` bytes, `stride` apart. */
-static void add_part(builder *b, const tp_descriptor *d, u64 out, uint32_t units, uint32_t unit, uint32_t stride)
+static void add_part(builder *b, const tp_descriptor *d, u64 out, uint32_t units, uint32_t unit,
+                     uint32_t stride)
 {
     const tp_shape *shape = &b->view->shape;
     if (units == 0) return;
@@ -279,7 +287,8 @@ static void add_planes_chunk(builder *b, uint32_t chunk, u64 out, uint32_t bytes
 
 uint32_t tp_frame_hash_count(const tp_frame_view *view)
 {
-    return view->chunks ? view->chunks : (uint32_t)((view->info.raw_size + TP_RAW_CHUNK - 1) / TP_RAW_CHUNK);
+    return view->chunks ? view->chunks
+                        : (uint32_t)((view->info.raw_size + TP_RAW_CHUNK - 1) / TP_RAW_CHUNK);
 }
 
 tp_status tp_jobs_add_frame(tp_jobs *jobs, const tp_frame_view *view, const tp_frame_place *place,
@@ -291,7 +300,8 @@ tp_status tp_jobs_add_frame(tp_jobs *jobs, const tp_frame_view *view, const tp_f
                  .payload_at = place->frame_at + (u64)(view->payload - view->frame),
                  .expanded_at = place->expanded_at};
     *first_result = jobs->results;
-    if (view->info.codec == TP_FRAME_RAW) add_copy(&b, b.payload_at, place->output_at, view->info.raw_size, 1, 1);
+    if (view->info.codec == TP_FRAME_RAW)
+        add_copy(&b, b.payload_at, place->output_at, view->info.raw_size, 1, 1);
     if (view->info.codec == TP_FRAME_LZ4 || tp_frame_needs_decoder(view))
         add_copy(&b, b.expanded_at, place->output_at, view->info.raw_size, 1, 1);
     const bool chunked = view->info.codec == TP_FRAME_SPLIT || view->info.codec == TP_FRAME_PLANES;
@@ -318,7 +328,8 @@ tp_status tp_jobs_add_frame(tp_jobs *jobs, const tp_frame_view *view, const tp_f
 
 /* ------------------------------------------------------------------------------------------- results */
 
-static tp_status check_raw_hash(const tp_frame_view *view, tp_error *error, const u64 *hashes, uint32_t count)
+static tp_status check_raw_hash(const tp_frame_view *view, tp_error *error, const u64 *hashes,
+                                uint32_t count)
 {
     uint64_t raw[2];
     tp_hasher hasher;
@@ -362,7 +373,8 @@ tp_status tp_frame_check_results(const tp_frame_view *view, const u64 *results, 
         tp_descriptor d;
         tp_descriptor_load(view, i * view->parts, &d);
         if (results[i] != d.hash)
-            return tp_error_set(error, TP_CORRUPT, "frame: chunk %u: hash of the decoded bytes does not match", i);
+            return tp_error_set(error, TP_CORRUPT,
+                                "frame: chunk %u: hash of the decoded bytes does not match", i);
     }
 #endif
     return TP_OK;
@@ -441,16 +453,18 @@ tp_status tp_jobs_arrange(tp_jobs *jobs, unsigned max_warps, tp_arranged *arrang
         while (end < jobs->count && same_range(list, &jobs->list[end])) end++;
         const size_t count = end - first;
         const unsigned warps = choose_warps(list, count, max_warps);
-        if (!grow(&arranged->ranges, &arranged->range_capacity, arranged->range_count + 1, sizeof *arranged->ranges) ||
+        if (!grow(&arranged->ranges, &arranged->range_capacity, arranged->range_count + 1,
+                  sizeof *arranged->ranges) ||
             !grow(&arranged->jobs, &arranged->job_capacity, arranged->job_count + warps * count,
                   sizeof *arranged->jobs))
             return TP_NO_MEMORY;
         tp_job_range *range = &arranged->ranges[arranged->range_count++];
-        *range = (tp_job_range){.kernel = (tp_kernel_id)list->kernel,
-                                .output = list->output,
-                                .first = arranged->job_count,
-                                .warps = warps,
-                                .local_bytes = tp_kernel_local_bytes((tp_kernel_id)list->kernel, 1u << list->job.tables)};
+        *range = (tp_job_range){
+            .kernel = (tp_kernel_id)list->kernel,
+            .output = list->output,
+            .first = arranged->job_count,
+            .warps = warps,
+            .local_bytes = tp_kernel_local_bytes((tp_kernel_id)list->kernel, 1u << list->job.tables)};
         for (size_t i = 0; i < count; i++) {
             if (i > 0 && !same_table(&list[i - 1], &list[i]))
                 while ((arranged->job_count - range->first) % warps)

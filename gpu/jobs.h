@@ -1,8 +1,8 @@
 /*
  * From a validated frame to jobs for the kernels (gpu/kernels/), and from jobs to launches.
  *
- * Every part of a chunk is one job that writes its bytes where they belong in the chunk's elements, so parts need
- * no order and no scratch. What the host has decoded (lz4, codecs without a kernel) is a copy.
+ * Every part of a chunk is one job that writes its bytes where they belong in the chunk's elements, so
+ * parts need no order and no scratch. What the host has decoded (lz4, codecs without a kernel) is a copy.
  */
 #ifndef TP_GPU_JOBS_H
 #define TP_GPU_JOBS_H
@@ -50,19 +50,21 @@ typedef struct tp_jobs {
 /* Where a frame is to go. */
 typedef struct tp_frame_place {
     u64 frame_at;    /* the frame in the input memory, a multiple of 128 */
-    u64 expanded_at; /* what the host has decoded of it, in the input memory, in the order of tp_frame_expand */
+    u64 expanded_at; /* what the host has decoded of it, in the input memory, in the order of
+                        tp_frame_expand */
     uint32_t output;
     u64 output_at; /* a multiple of 16 */
 } tp_frame_place;
 
 /*
- * Bytes that the host decodes of a frame, each part padded to 128: what is lz4, and frames of the codecs that have
- * no kernel (df11); 0 if there is none.
+ * Bytes that the host decodes of a frame, each part padded to 128: what is lz4, and frames of the codecs
+ * that have no kernel (df11); 0 if there is none.
  */
 size_t tp_frame_expanded_size(const tp_frame_view *view);
 /* Whether the whole frame is decoded by the host, by a decoder. */
 bool tp_frame_needs_decoder(const tp_frame_view *view);
-/* Decodes them into dst; TP_SLACK bytes after the frame may be read. decoder: NULL unless needed. TP_CORRUPT. */
+/* Decodes them into dst; TP_SLACK bytes after the frame may be read. decoder: NULL unless needed.
+ * TP_CORRUPT. */
 tp_status tp_frame_expand(const tp_frame_view *view, tp_decoder *decoder, uint8_t *dst, tp_error *error);
 /* Of the decoded bytes from .. from + size - 1 of the frame those that the host decodes. */
 uint64_t tp_frame_host_bytes(const tp_frame_view *view, uint32_t from, uint32_t size);
@@ -71,15 +73,16 @@ uint64_t tp_frame_host_bytes(const tp_frame_view *view, uint32_t from, uint32_t 
 uint32_t tp_frame_hash_count(const tp_frame_view *view);
 
 /*
- * Adds the frame's jobs. The results from *first_result on are *job_results of decoding, then one of the hash of
- * each chunk. TP_NO_MEMORY.
+ * Adds the frame's jobs. The results from *first_result on are *job_results of decoding, then one of the
+ * hash of each chunk. TP_NO_MEMORY.
  */
 tp_status tp_jobs_add_frame(tp_jobs *jobs, const tp_frame_view *view, const tp_frame_place *place,
                             uint32_t *first_result, uint32_t *job_results);
 /* What the results say: TP_CORRUPT if a job failed or a hash is not the frame's. */
 tp_status tp_frame_check_results(const tp_frame_view *view, const u64 *results, uint32_t job_results,
                                  tp_error *error);
-/* Whether the chunk hashes that the frame states make up its raw hash. Frames without descriptors state none. */
+/* Whether the chunk hashes that the frame states make up its raw hash. Frames without descriptors state
+ * none. */
 tp_status tp_frame_check_stated_hashes(const tp_frame_view *view, tp_error *error);
 
 void tp_jobs_clear(tp_jobs *jobs);
@@ -89,15 +92,15 @@ void tp_jobs_free(tp_jobs *jobs);
 typedef struct tp_job_range {
     tp_kernel_id kernel;
     uint32_t output;
-    size_t first;    /* in the arranged jobs */
+    size_t first; /* in the arranged jobs */
     uint32_t groups, warps;
     size_t local_bytes;
 } tp_job_range;
 
 /*
- * Sorts the jobs into launches, hashes last, with idle jobs where a work-group has no more with the same tables.
- * max_warps: jobs of a work-group at most, 1 or a power of two up to TP_MAX_WARPS. Both arrays grow by realloc
- * as needed; their capacities are kept. TP_NO_MEMORY.
+ * Sorts the jobs into launches, hashes last, with idle jobs where a work-group has no more with the same
+ * tables. max_warps: jobs of a work-group at most, 1 or a power of two up to TP_MAX_WARPS. Both arrays grow
+ * by realloc as needed; their capacities are kept. TP_NO_MEMORY.
  */
 typedef struct tp_arranged {
     tp_gpu_job *jobs;

@@ -46,11 +46,17 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static tp_status no_memory(tp_error *error) { return tp_error_set(error, TP_NO_MEMORY, "out of memory"); }
+static tp_status no_memory(tp_error *error)
+{
+    return tp_error_set(error, TP_NO_MEMORY, "out of memory");
+}
 
 /* ------------------------------------------------------------------------------------------ set up */
 
-void tp_load_options_init(tp_load_options *options) { *options = (tp_load_options){.threads = 0}; }
+void tp_load_options_init(tp_load_options *options)
+{
+    *options = (tp_load_options){.threads = 0};
+}
 
 tp_status tp_loader_create(tp_reader *reader, tp_device *device, const tp_load_options *options,
                            tp_loader **loader, tp_error *error)
@@ -104,7 +110,8 @@ void tp_loader_close(tp_loader *l)
 
 tp_status tp_loader_add(tp_loader *l, size_t tensor, tp_error *error)
 {
-    if (l->ran) return tp_error_set(error, TP_INVALID_ARGUMENT, "%s: loaded already", tp_reader_name(l->reader));
+    if (l->ran)
+        return tp_error_set(error, TP_INVALID_ARGUMENT, "%s: loaded already", tp_reader_name(l->reader));
     return tp_plan_add(&l->plan, l->reader, tensor, error);
 }
 
@@ -185,13 +192,17 @@ static uint8_t *host_address(const tp_loader *l, const tp_placement *p)
     return (uint8_t *)l->slabs[t->slab].handle + t->at + p->to;
 }
 
-/* The bytes of a frame's placements by who decoded them. */
+/*
+ * The bytes of a frame's placements by who decoded them. A codec that has no kernel is not the host's where the
+ * device is the host; lz4 is counted as on every device.
+ */
 static void count_frame(const tp_loader *l, size_t frame, const tp_frame_view *view, uint64_t *device,
                         uint64_t *host)
 {
+    const bool here = !l->device->backend->launch && tp_frame_needs_decoder(view);
     for (size_t i = l->plan.frames[frame]; i < l->plan.frames[frame + 1]; i++) {
         const tp_placement *p = &l->plan.placements[i];
-        const uint64_t by_host = tp_frame_host_bytes(view, p->from, p->size);
+        const uint64_t by_host = here ? 0 : tp_frame_host_bytes(view, p->from, p->size);
         *host += by_host;
         *device += p->size - by_host;
     }
@@ -206,7 +217,8 @@ static tp_status load_frame(void *context, unsigned worker, size_t frame, tp_err
     const double start = seconds();
     tp_frame_view view;
     if (!l->plan.container) {
-        const tp_status status = tp_pread(l->reader, p->frame, host_address(l, p), p->size, p->stored_at, error);
+        const tp_status status =
+            tp_pread(l->reader, p->frame, host_address(l, p), p->size, p->stored_at, error);
         w->read_s += seconds() - start;
         w->stored_bytes += p->size;
         l->done += p->size;
@@ -217,7 +229,8 @@ static tp_status load_frame(void *context, unsigned worker, size_t frame, tp_err
     if (status != TP_OK) return frame_error(l, frame, status, error);
     const size_t direct = tp_plan_direct(&l->plan, frame, view.info.raw_size);
     uint8_t *const dst = direct == SIZE_MAX ? w->raw : host_address(l, &l->plan.placements[direct]);
-    status = tp_frame_decode(w->decoder, &view, view.info.stored_size + (size_t)TP_SLACK, dst, view.info.raw_size, error);
+    status = tp_frame_decode(w->decoder, &view, view.info.stored_size + (size_t)TP_SLACK, dst,
+                             view.info.raw_size, error);
     if (status != TP_OK) return frame_error(l, frame, status, error);
     for (size_t i = first; i < end; i++) {
         p = &l->plan.placements[i];
@@ -310,14 +323,16 @@ static tp_status scatter(tp_loader *l, tp_batch *batch, const tp_batch_frame *fr
     const tp_memory *from = tp_batch_output(batch, l->slabs, frame);
     const size_t direct = tp_plan_direct(&l->plan, frame->tag, frame->view.info.raw_size);
     tp_status status = TP_OK;
-    for (size_t i = l->plan.frames[frame->tag]; i < l->plan.frames[frame->tag + 1] && status == TP_OK; i++) {
+    for (size_t i = l->plan.frames[frame->tag]; i < l->plan.frames[frame->tag + 1] && status == TP_OK;
+         i++) {
         const tp_placement *p = &l->plan.placements[i];
         const tp_plan_tensor *t = &l->plan.tensors[p->tensor];
         if (i != direct)
             status = l->device->backend->copy(&batch->stream, &l->slabs[t->slab], t->at + p->to, from,
                                               frame->output_at + p->from, p->size, error);
     }
-    count_frame(l, frame->tag, &frame->view, &l->stats.decoded_on_device_bytes, &l->stats.decoded_on_host_bytes);
+    count_frame(l, frame->tag, &frame->view, &l->stats.decoded_on_device_bytes,
+                &l->stats.decoded_on_host_bytes);
     return status;
 }
 
@@ -325,7 +340,8 @@ static tp_status submit(tp_loader *l, tp_batch *batch, tp_error *error)
 {
     size_t failed;
     tp_status status = tp_batch_submit(batch, l->slabs, &failed, error);
-    if (status != TP_OK && failed != SIZE_MAX) return frame_error(l, batch->frames[failed].tag, status, error);
+    if (status != TP_OK && failed != SIZE_MAX)
+        return frame_error(l, batch->frames[failed].tag, status, error);
     for (size_t i = batch->first; i < batch->end && status == TP_OK; i++)
         status = scatter(l, batch, &batch->frames[i], error);
     return status;
@@ -359,7 +375,8 @@ static tp_status finish(tp_loader *l, tp_batch *batch, tp_error *error)
         size_t failed = SIZE_MAX;
         tp_status status = l->plan.container ? tp_batch_collect(batch, &failed, error)
                                              : l->device->backend->wait(&batch->stream, error);
-        if (status != TP_OK && failed != SIZE_MAX) return frame_error(l, batch->frames[failed].tag, status, error);
+        if (status != TP_OK && failed != SIZE_MAX)
+            return frame_error(l, batch->frames[failed].tag, status, error);
         for (size_t i = first; i < batch->end && status == TP_OK; i++) {
             const size_t frame = batch->frames[i].tag;
             for (size_t k = l->plan.frames[frame]; k < l->plan.frames[frame + 1]; k++)
@@ -391,12 +408,14 @@ static tp_status load_on_device(tp_loader *l, tp_error *error)
     size_t stored = staging / 2 / 8 * 5, expanded = staging / 2 / 8 * 3, scratch = 0, next = 0;
     if (stored < TP_BATCH_LEAST_STORED) stored = TP_BATCH_LEAST_STORED;
     if (expanded < TP_BATCH_LEAST_EXPANDED) expanded = TP_BATCH_LEAST_EXPANDED;
-    if (l->plan.container && any_needs_scratch(l)) scratch = stored > 2 * PIECE ? stored : 2 * PIECE; /* bounded like the rest */
+    if (l->plan.container && any_needs_scratch(l))
+        scratch = stored > 2 * PIECE ? stored : 2 * PIECE; /* bounded like the rest */
 
     tp_status status = make_workspaces(l, false, error);
     for (int i = 0; i < 2 && status == TP_OK; i++)
         status = tp_batch_create(&batches[i], l->device, l->workers, stored, expanded, scratch, error);
-    for (int at = 0; status == TP_OK && (next < l->plan.frame_count || busy[at] || busy[1 - at]); at = 1 - at) {
+    for (int at = 0; status == TP_OK && (next < l->plan.frame_count || busy[at] || busy[1 - at]);
+         at = 1 - at) {
         if (busy[at]) {
             const double begin = seconds();
             busy[at] = false;
@@ -417,7 +436,8 @@ static tp_status load_on_device(tp_loader *l, tp_error *error)
 
 tp_status tp_loader_run(tp_loader *l, tp_error *error)
 {
-    if (l->ran) return tp_error_set(error, TP_INVALID_ARGUMENT, "%s: loaded already", tp_reader_name(l->reader));
+    if (l->ran)
+        return tp_error_set(error, TP_INVALID_ARGUMENT, "%s: loaded already", tp_reader_name(l->reader));
     const double begin = seconds();
     l->ran = true;
     start_progress(l);
@@ -428,7 +448,8 @@ tp_status tp_loader_run(tp_loader *l, tp_error *error)
     }
     for (size_t i = 0; i < l->plan.slab_count && status == TP_OK; i++)
         status = l->device->backend->memory_create(l->device, l->plan.slabs[i], &l->slabs[i], error);
-    if (status == TP_OK) status = l->device->backend->launch ? load_on_device(l, error) : load_on_host(l, error);
+    if (status == TP_OK)
+        status = l->device->backend->launch ? load_on_device(l, error) : load_on_host(l, error);
     if (status == TP_OK) {
         l->progress.done = l->done;
         status = tp_progress_tick(&l->progress, true, error);
@@ -446,7 +467,8 @@ tp_status tp_loader_run(tp_loader *l, tp_error *error)
 
 static const tp_plan_tensor *find(const tp_loader *l, size_t tensor)
 {
-    if (!l->loaded || tensor >= l->plan.reader_tensors || l->plan.of_reader[tensor] == UINT32_MAX) return NULL;
+    if (!l->loaded || tensor >= l->plan.reader_tensors || l->plan.of_reader[tensor] == UINT32_MAX)
+        return NULL;
     return &l->plan.tensors[l->plan.of_reader[tensor]];
 }
 
@@ -466,7 +488,9 @@ tp_status tp_loader_tensor(const tp_loader *l, size_t tensor, tp_loaded *loaded)
 tp_status tp_loader_read(tp_loader *l, size_t tensor, void *dst, size_t capacity, tp_error *error)
 {
     const tp_plan_tensor *t = find(l, tensor);
-    if (!t) return tp_error_set(error, TP_NOT_FOUND, "%s: tensor %zu is not loaded", tp_reader_name(l->reader), tensor);
+    if (!t)
+        return tp_error_set(error, TP_NOT_FOUND, "%s: tensor %zu is not loaded", tp_reader_name(l->reader),
+                            tensor);
     if (t->nbytes > capacity)
         return tp_error_set(error, TP_BUFFER_TOO_SMALL, "%s: tensor %zu is larger than the buffer",
                             tp_reader_name(l->reader), tensor);
@@ -476,7 +500,10 @@ tp_status tp_loader_read(tp_loader *l, size_t tensor, void *dst, size_t capacity
     return status == TP_OK ? b->wait(&l->stream, error) : status;
 }
 
-void tp_loader_stats(const tp_loader *l, tp_load_stats *stats) { *stats = l->stats; }
+void tp_loader_stats(const tp_loader *l, tp_load_stats *stats)
+{
+    *stats = l->stats;
+}
 
 /* ------------------------------------------------------------------------------------------- verify */
 
@@ -526,12 +553,14 @@ static tp_status compare_placement(tp_loader *l, const tp_placement *p, const ui
     if (tp_reader_tensor(l->reader, t->number, &info) == TP_OK)
         tp_text_escape(info.name.data, info.name.size, shown, sizeof shown);
     return tp_error_set(error, TP_MISMATCH, "%s: tensor '%s' on %s differs from the file at its byte %llu",
-                        tp_reader_name(l->reader), shown, l->device->info.name, (unsigned long long)(p->to + at));
+                        tp_reader_name(l->reader), shown, l->device->info.name,
+                        (unsigned long long)(p->to + at));
 }
 
 tp_status tp_loader_verify(tp_loader *l, tp_error *error)
 {
-    if (!l->loaded) return tp_error_set(error, TP_INVALID_ARGUMENT, "%s: not loaded", tp_reader_name(l->reader));
+    if (!l->loaded)
+        return tp_error_set(error, TP_INVALID_ARGUMENT, "%s: not loaded", tp_reader_name(l->reader));
     start_progress(l);
     tp_host_memory back = {.device = NULL};
     tp_status status = make_workspaces(l, true, error);
@@ -542,8 +571,10 @@ tp_status tp_loader_verify(tp_loader *l, tp_error *error)
         if (count > l->plan.frame_count - first) count = l->plan.frame_count - first;
         status = tp_workers_run(l->workers, decode_again, tick_verifying, &v, count, error);
         for (size_t i = 0; i < count && status == TP_OK; i++)
-            for (size_t k = l->plan.frames[first + i]; k < l->plan.frames[first + i + 1] && status == TP_OK; k++)
-                status = compare_placement(l, &l->plan.placements[k], l->workspaces[i].raw, back.data, error);
+            for (size_t k = l->plan.frames[first + i]; k < l->plan.frames[first + i + 1] && status == TP_OK;
+                 k++)
+                status =
+                    compare_placement(l, &l->plan.placements[k], l->workspaces[i].raw, back.data, error);
         if (status == TP_OK) status = tick(l, error);
     }
     if (back.device) l->device->backend->host_destroy(&back);

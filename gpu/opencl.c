@@ -1,6 +1,6 @@
 /*
- * The OpenCL back end. The loader of drivers (libOpenCL) is itself loaded at run time, so that nothing is linked
- * and a machine without it has no such devices. OpenCL 1.2 is enough.
+ * The OpenCL back end. The loader of drivers (libOpenCL) is itself loaded at run time, so that nothing is
+ * linked and a machine without it has no such devices. OpenCL 1.2 is enough.
  *
  * Kernels are compiled when they are first needed, each on its own, and kept in the user's cache folder.
  */
@@ -16,33 +16,33 @@
 #include "gpu/device.h"
 #include "gpu/kernels/text.h"
 
-#define CL_FUNCTIONS(X)          \
-    X(clGetPlatformIDs)          \
-    X(clGetPlatformInfo)         \
-    X(clGetDeviceIDs)            \
-    X(clGetDeviceInfo)           \
-    X(clCreateContext)           \
-    X(clReleaseContext)          \
-    X(clCreateCommandQueue)      \
-    X(clReleaseCommandQueue)     \
-    X(clCreateBuffer)            \
-    X(clReleaseMemObject)        \
-    X(clCreateProgramWithSource) \
-    X(clCreateProgramWithBinary) \
-    X(clBuildProgram)            \
-    X(clGetProgramInfo)          \
-    X(clGetProgramBuildInfo)     \
-    X(clReleaseProgram)          \
-    X(clCreateKernel)            \
-    X(clReleaseKernel)           \
-    X(clSetKernelArg)            \
-    X(clEnqueueNDRangeKernel)    \
-    X(clEnqueueReadBuffer)       \
-    X(clEnqueueWriteBuffer)      \
-    X(clEnqueueCopyBuffer)       \
-    X(clEnqueueFillBuffer)       \
-    X(clEnqueueMapBuffer)        \
-    X(clEnqueueUnmapMemObject)   \
+#define CL_FUNCTIONS(X)                                                                                    \
+    X(clGetPlatformIDs)                                                                                    \
+    X(clGetPlatformInfo)                                                                                   \
+    X(clGetDeviceIDs)                                                                                      \
+    X(clGetDeviceInfo)                                                                                     \
+    X(clCreateContext)                                                                                     \
+    X(clReleaseContext)                                                                                    \
+    X(clCreateCommandQueue)                                                                                \
+    X(clReleaseCommandQueue)                                                                               \
+    X(clCreateBuffer)                                                                                      \
+    X(clReleaseMemObject)                                                                                  \
+    X(clCreateProgramWithSource)                                                                           \
+    X(clCreateProgramWithBinary)                                                                           \
+    X(clBuildProgram)                                                                                      \
+    X(clGetProgramInfo)                                                                                    \
+    X(clGetProgramBuildInfo)                                                                               \
+    X(clReleaseProgram)                                                                                    \
+    X(clCreateKernel)                                                                                      \
+    X(clReleaseKernel)                                                                                     \
+    X(clSetKernelArg)                                                                                      \
+    X(clEnqueueNDRangeKernel)                                                                              \
+    X(clEnqueueReadBuffer)                                                                                 \
+    X(clEnqueueWriteBuffer)                                                                                \
+    X(clEnqueueCopyBuffer)                                                                                 \
+    X(clEnqueueFillBuffer)                                                                                 \
+    X(clEnqueueMapBuffer)                                                                                  \
+    X(clEnqueueUnmapMemObject)                                                                             \
     X(clFinish)
 
 static struct {
@@ -61,14 +61,17 @@ static size_t found_count;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int forced_lane_loop = -1;
 
-void tp_opencl_force_lane_loop(int lane_loop) { forced_lane_loop = lane_loop; }
+void tp_opencl_force_lane_loop(int lane_loop)
+{
+    forced_lane_loop = lane_loop;
+}
 
 static void find_devices(void)
 {
     cl.library = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!cl.library) return;
-#define LOAD(name)                                                   \
-    *(void **)&cl.name = dlsym(cl.library, #name);                   \
+#define LOAD(name)                                                                                         \
+    *(void **)&cl.name = dlsym(cl.library, #name);                                                         \
     if (!cl.name) return;
     CL_FUNCTIONS(LOAD)
 #undef LOAD
@@ -78,7 +81,8 @@ static void find_devices(void)
     for (cl_uint p = 0; p < platform_count && p < MAX_DEVICES; p++) {
         cl_device_id devices[MAX_DEVICES];
         cl_uint count = 0;
-        if (cl.clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, MAX_DEVICES, devices, &count) != CL_SUCCESS) continue;
+        if (cl.clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, MAX_DEVICES, devices, &count) != CL_SUCCESS)
+            continue;
         for (cl_uint d = 0; d < count && d < MAX_DEVICES && found_count < MAX_DEVICES; d++) {
             cl_bool little = CL_FALSE, compiler = CL_FALSE;
             cl.clGetDeviceInfo(devices[d], CL_DEVICE_ENDIAN_LITTLE, sizeof little, &little, NULL);
@@ -125,8 +129,8 @@ static tp_status opencl_describe(size_t index, tp_device_info *info)
 
 static const char *code_name(cl_int code)
 {
-#define CODE(name) \
-    case name:     \
+#define CODE(name)                                                                                         \
+    case name:                                                                                             \
         return #name;
     switch (code) {
         CODE(CL_DEVICE_NOT_FOUND)
@@ -198,9 +202,9 @@ static tp_status opencl_open(size_t index, tp_device **device, tp_error *error)
     cl_ulong local = 0;
     cl.clGetDeviceInfo(d->device, CL_DEVICE_LOCAL_MEM_SIZE, sizeof local, &local, NULL);
     if (local < tp_kernel_local_bytes(tp_bf16_pairs_kernel, 4)) { /* what takes the most */
-        const tp_status status =
-            tp_error_set(error, TP_UNSUPPORTED, "%s: has %llu bytes of local memory, kernels need %zu", d->base.info.name,
-                         (unsigned long long)local, tp_kernel_local_bytes(tp_bf16_pairs_kernel, 4));
+        const tp_status status = tp_error_set(
+            error, TP_UNSUPPORTED, "%s: has %llu bytes of local memory, kernels need %zu",
+            d->base.info.name, (unsigned long long)local, tp_kernel_local_bytes(tp_bf16_pairs_kernel, 4));
         opencl_close(&d->base);
         return status;
     }
@@ -272,10 +276,11 @@ static tp_status opencl_host_create(tp_device *device, size_t size, tp_host_memo
     *memory = (tp_host_memory){.device = device, .size = size, .handle = m};
     if (m) m->queue = cl.clCreateCommandQueue(d->context, d->device, 0, &code);
     if (m && m->queue)
-        m->buffer = cl.clCreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size, NULL, &code);
+        m->buffer =
+            cl.clCreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size, NULL, &code);
     if (m && m->buffer)
-        memory->data = cl.clEnqueueMapBuffer(m->queue, m->buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, size, 0,
-                                             NULL, NULL, &code);
+        memory->data = cl.clEnqueueMapBuffer(m->queue, m->buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
+                                             size, 0, NULL, NULL, &code);
     if (memory->data) return TP_OK;
     opencl_host_destroy(memory);
     return failed(device, code, "no room for a staging buffer", error);
@@ -304,18 +309,20 @@ static tp_status done(const tp_stream *stream, cl_int code, const char *what, tp
     return code == CL_SUCCESS ? TP_OK : failed(stream->device, code, what, error);
 }
 
-static tp_status opencl_upload(tp_stream *stream, const tp_memory *to, uint64_t at, const void *from, size_t size,
-                               tp_error *error)
+static tp_status opencl_upload(tp_stream *stream, const tp_memory *to, uint64_t at, const void *from,
+                               size_t size, tp_error *error)
 {
-    return done(stream,
-                cl.clEnqueueWriteBuffer(stream->handle, to->handle, CL_FALSE, at, size, from, 0, NULL, NULL),
-                "cannot copy to the device", error);
+    return done(
+        stream,
+        cl.clEnqueueWriteBuffer(stream->handle, to->handle, CL_FALSE, at, size, from, 0, NULL, NULL),
+        "cannot copy to the device", error);
 }
 
-static tp_status opencl_download(tp_stream *stream, const tp_memory *from, uint64_t at, void *to, size_t size,
-                                 tp_error *error)
+static tp_status opencl_download(tp_stream *stream, const tp_memory *from, uint64_t at, void *to,
+                                 size_t size, tp_error *error)
 {
-    return done(stream, cl.clEnqueueReadBuffer(stream->handle, from->handle, CL_FALSE, at, size, to, 0, NULL, NULL),
+    return done(stream,
+                cl.clEnqueueReadBuffer(stream->handle, from->handle, CL_FALSE, at, size, to, 0, NULL, NULL),
                 "cannot copy from the device", error);
 }
 
@@ -323,7 +330,8 @@ static tp_status opencl_copy(tp_stream *stream, const tp_memory *to, uint64_t to
                              uint64_t from_at, uint64_t size, tp_error *error)
 {
     return done(stream,
-                cl.clEnqueueCopyBuffer(stream->handle, from->handle, to->handle, from_at, to_at, size, 0, NULL, NULL),
+                cl.clEnqueueCopyBuffer(stream->handle, from->handle, to->handle, from_at, to_at, size, 0,
+                                       NULL, NULL),
                 "cannot copy on the device", error);
 }
 
@@ -331,9 +339,10 @@ static tp_status opencl_clear(tp_stream *stream, const tp_memory *memory, uint64
                               tp_error *error)
 {
     const cl_uint zero = 0;
-    return done(stream,
-                cl.clEnqueueFillBuffer(stream->handle, memory->handle, &zero, sizeof zero, at, size, 0, NULL, NULL),
-                "cannot clear memory", error);
+    return done(
+        stream,
+        cl.clEnqueueFillBuffer(stream->handle, memory->handle, &zero, sizeof zero, at, size, 0, NULL, NULL),
+        "cannot clear memory", error);
 }
 
 static tp_status opencl_wait(tp_stream *stream, tp_error *error)
@@ -349,7 +358,8 @@ static tp_status opencl_wait(tp_stream *stream, tp_error *error)
 static void store_binary(cl_program program, const uint64_t key[2])
 {
     size_t size = 0;
-    if (cl.clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) != CL_SUCCESS) return;
+    if (cl.clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) != CL_SUCCESS)
+        return;
     if (size == 0 || size > MAX_BINARY) return;
     unsigned char *binary = malloc(size);
     if (!binary) return;
@@ -388,8 +398,8 @@ static tp_status compile(opencl_device *d, const char *const *texts, const size_
         if ((unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = ' ';
     cl.clReleaseProgram(*program);
     *program = NULL;
-    return tp_error_set(error, TP_UNSUPPORTED, "%s: its compiler refuses kernel %s: %.300s (%d)", d->base.info.name,
-                        name, log[0] ? log : code_name(code), code);
+    return tp_error_set(error, TP_UNSUPPORTED, "%s: its compiler refuses kernel %s: %.300s (%d)",
+                        d->base.info.name, name, log[0] ? log : code_name(code), code);
 }
 
 static tp_status make_kernel(opencl_device *d, tp_kernel_id id, tp_error *error)
@@ -402,12 +412,14 @@ static tp_status make_kernel(opencl_device *d, tp_kernel_id id, tp_error *error)
     texts[0] = tp_kernel_text(TP_TEXT_COMMON, &sizes[0]);
     texts[1] = tp_kernel_text(part, &sizes[1]);
     if (s->K)
-        sizes[2] = (size_t)snprintf(instance, sizeof instance, "STREAM_KERNEL(%s, %d, %d, %d, %d, %d, %d, %d)\n",
-                                    s->name, s->K, s->T, s->R, s->low, s->c, s->rotated, s->strided);
+        sizes[2] =
+            (size_t)snprintf(instance, sizeof instance, "STREAM_KERNEL(%s, %d, %d, %d, %d, %d, %d, %d)\n",
+                             s->name, s->K, s->T, s->R, s->low, s->c, s->rotated, s->strided);
     const char *options = d->lane_loop ? "-cl-std=CL1.2 -DTP_LANE_LOOP" : "-cl-std=CL1.2";
 
     uint64_t key[2];
-    tp_cache_key parts[6] = {{d->identity, strlen(d->identity)}, {options, strlen(options)}, {s->name, strlen(s->name)}};
+    tp_cache_key parts[6] = {
+        {d->identity, strlen(d->identity)}, {options, strlen(options)}, {s->name, strlen(s->name)}};
     for (size_t i = 0; i < 3; i++) parts[3 + i] = (tp_cache_key){texts[i], sizes[i]};
     tp_cache_key_of(parts, 6, key);
     cl_program program = load_binary(d, key, options);
@@ -433,11 +445,13 @@ static tp_status opencl_launch(tp_stream *stream, const tp_launch *launch, tp_er
     const tp_memory *memories[4] = {launch->input, launch->output, launch->jobs, launch->results};
     const cl_uint first = (cl_uint)(launch->jobs_at / sizeof(tp_gpu_job)), warps = launch->warps;
     cl_int code = CL_SUCCESS;
-    for (cl_uint i = 0; i < 4; i++) code |= cl.clSetKernelArg(kernel, i, sizeof(cl_mem), &memories[i]->handle);
+    for (cl_uint i = 0; i < 4; i++)
+        code |= cl.clSetKernelArg(kernel, i, sizeof(cl_mem), &memories[i]->handle);
     code |= cl.clSetKernelArg(kernel, 4, sizeof first, &first);
     code |= cl.clSetKernelArg(kernel, 5, sizeof warps, &warps);
     code |= cl.clSetKernelArg(kernel, 6, launch->local_bytes, NULL);
-    if (code != CL_SUCCESS) return failed(stream->device, CL_INVALID_KERNEL_ARGS, "cannot start a kernel", error);
+    if (code != CL_SUCCESS)
+        return failed(stream->device, CL_INVALID_KERNEL_ARGS, "cannot start a kernel", error);
     /* A stream's and a hash's lanes are a work-group; copies take what there is. */
     size_t local = d->lane_loop ? 1 : 32;
     if (!d->lane_loop && launch->kernel < tp_hash_kernel && d->max_group >= 256) local = 256;

@@ -12,7 +12,10 @@
 /* Plain files are read in pieces of this size. */
 #define PIECE ((uint32_t)TP_FRAME_MAX_RAW)
 
-static tp_status no_memory(tp_error *error) { return tp_error_set(error, TP_NO_MEMORY, "out of memory"); }
+static tp_status no_memory(tp_error *error)
+{
+    return tp_error_set(error, TP_NO_MEMORY, "out of memory");
+}
 
 static tp_status tensor_error(const tp_reader *reader, const tp_tensor_info *info, tp_status status,
                               const char *what, tp_error *error)
@@ -63,8 +66,10 @@ tp_status tp_plan_add(tp_plan *plan, const tp_reader *reader, size_t tensor, tp_
     tp_tensor_info info;
     tp_file_info file;
     uint64_t end;
-    if (tp_reader_tensor(reader, tensor, &info) != TP_OK || tp_reader_file(reader, info.file, &file) != TP_OK)
-        return tp_error_set(error, TP_INVALID_ARGUMENT, "%s: has no tensor %zu", tp_reader_name(reader), tensor);
+    if (tp_reader_tensor(reader, tensor, &info) != TP_OK ||
+        tp_reader_file(reader, info.file, &file) != TP_OK)
+        return tp_error_set(error, TP_INVALID_ARGUMENT, "%s: has no tensor %zu", tp_reader_name(reader),
+                            tensor);
     if (plan->of_reader[tensor] != UINT32_MAX) return TP_OK;
     if (info.flags & TP_TENSOR_TRUNCATED || !tp_add(info.offset, info.nbytes, &end) ||
         (info.nbytes > 0 && end > file.size))
@@ -88,12 +93,14 @@ static tp_status assign_slabs(tp_plan *plan, const tp_reader *reader, uint64_t m
         if (t->nbytes > max_slab || t->nbytes > UINT64_MAX / 2) {
             tp_tensor_info info;
             tp_reader_tensor(reader, t->number, &info);
-            return tensor_error(reader, &info, TP_LIMIT, "larger than the device's largest piece of memory", error);
+            return tensor_error(reader, &info, TP_LIMIT, "larger than the device's largest piece of memory",
+                                error);
         }
         uint64_t *last = plan->slab_count ? &plan->slabs[plan->slab_count - 1] : NULL;
         const uint64_t at = last ? tp_align(*last, TP_TENSOR_ALIGN) : 0;
         if (!last || at + t->nbytes > limit) {
-            if (!grow(&plan->slabs, &capacity, plan->slab_count, sizeof *plan->slabs)) return no_memory(error);
+            if (!grow(&plan->slabs, &capacity, plan->slab_count, sizeof *plan->slabs))
+                return no_memory(error);
             t->slab = (uint32_t)plan->slab_count;
             t->at = 0;
             plan->slabs[plan->slab_count++] = t->nbytes;
@@ -106,9 +113,11 @@ static tp_status assign_slabs(tp_plan *plan, const tp_reader *reader, uint64_t m
     return TP_OK;
 }
 
-static tp_status add_placement(tp_plan *plan, size_t *capacity, const tp_placement *placement, tp_error *error)
+static tp_status add_placement(tp_plan *plan, size_t *capacity, const tp_placement *placement,
+                               tp_error *error)
 {
-    if (!grow(&plan->placements, capacity, plan->placement_count, sizeof *plan->placements)) return no_memory(error);
+    if (!grow(&plan->placements, capacity, plan->placement_count, sizeof *plan->placements))
+        return no_memory(error);
     plan->placements[plan->placement_count++] = *placement;
     return TP_OK;
 }
@@ -161,7 +170,8 @@ tp_status tp_plan_make(tp_plan *plan, const tp_reader *reader, uint64_t max_slab
     for (size_t i = 0; status == TP_OK && i < plan->tensor_count; i++)
         status = place_tensor(plan, reader, (uint32_t)i, &capacity, error);
     if (status != TP_OK) return status;
-    if (plan->placement_count) qsort(plan->placements, plan->placement_count, sizeof *plan->placements, compare_placements);
+    if (plan->placement_count)
+        qsort(plan->placements, plan->placement_count, sizeof *plan->placements, compare_placements);
     plan->frames = malloc((plan->placement_count + 1) * sizeof *plan->frames);
     if (!plan->frames) return no_memory(error);
     for (size_t i = 0; i < plan->placement_count; i++) {
@@ -178,7 +188,8 @@ size_t tp_plan_direct(const tp_plan *plan, size_t frame, uint32_t raw_size)
 {
     for (size_t i = plan->frames[frame]; i < plan->frames[frame + 1]; i++) {
         const tp_placement *p = &plan->placements[i];
-        if (p->from == 0 && p->size == raw_size && (plan->tensors[p->tensor].at + p->to) % 16 == 0) return i;
+        if (p->from == 0 && p->size == raw_size && (plan->tensors[p->tensor].at + p->to) % 16 == 0)
+            return i;
     }
     return SIZE_MAX;
 }

@@ -15,7 +15,8 @@ typedef struct tp_plan_tensor {
 
 /* A part of a frame (or of a plain file) that belongs to a tensor. */
 typedef struct tp_placement {
-    uint64_t stored_at; /* where the frame is stored in the container: the same for duplicates; plain: in the file */
+    uint64_t stored_at; /* where the frame is stored in the container: the same for duplicates; plain: in
+                           the file */
     uint64_t frame;     /* logical frame; plain: the file's number */
     uint32_t from, size;
     uint32_t tensor; /* in the plan */
@@ -47,8 +48,8 @@ tp_status tp_plan_add(tp_plan *plan, const tp_reader *reader, size_t tensor, tp_
 tp_status tp_plan_make(tp_plan *plan, const tp_reader *reader, uint64_t max_slab, tp_error *error);
 
 /*
- * The placement of frame `frame` that the frame can be decoded into, whole, at an address that is a multiple of
- * 16; SIZE_MAX if it needs scratch.
+ * The placement of frame `frame` that the frame can be decoded into, whole, at an address that is a
+ * multiple of 16; SIZE_MAX if it needs scratch.
  */
 size_t tp_plan_direct(const tp_plan *plan, size_t frame, uint32_t raw_size);
 

@@ -93,7 +93,8 @@ static tp_planned_job *add_job(test *t, size_t bytes, u64 result)
 
 /* -------------------------------------------------------------------------------------------- streams */
 
-/* The tables of a stream into the input: of the source's own symbols, and for a second and more of others'. */
+/* The tables of a stream into the input: of the source's own symbols, and for a second and more of others'.
+ */
 static u64 make_tables(test *t, const tp_shape *shape, uint32_t n, unsigned selector_bits, pattern kind)
 {
     const u64 at = t->input_used;
@@ -131,7 +132,8 @@ static bool add_w32(test *t, const tp_kernel_shape *k, uint32_t n, unsigned sele
     const uint32_t element = (uint32_t)tp_shape_element(&shape), skip = k->strided ? low : 0;
     uint8_t selectors[64];
     make_elements(t, &shape, n, kind);
-    for (size_t g = 0; g < sizeof selectors; g++) selectors[g] = (uint8_t)(next_random(t) & ((1u << selector_bits) - 1));
+    for (size_t g = 0; g < sizeof selectors; g++)
+        selectors[g] = (uint8_t)(next_random(t) & ((1u << selector_bits) - 1));
     const u64 table = make_tables(t, &shape, n, selector_bits, kind);
     const size_t room = (INPUT - t->input_used - TP_INPUT_SLACK) / 128 * 128;
     tp_w32_encode_job encode = {.src = t->source,
@@ -154,7 +156,8 @@ static bool add_w32(test *t, const tp_kernel_shape *k, uint32_t n, unsigned sele
     job->job.stride = element;
     job->job.tables = selector_bits;
     for (uint32_t i = 0; i < n; i++)
-        memcpy(t->expected + job->job.out + (size_t)i * element, t->source + (size_t)i * element + skip, element - skip);
+        memcpy(t->expected + job->job.out + (size_t)i * element, t->source + (size_t)i * element + skip,
+               element - skip);
     if (kind == DAMAGED) damage(t, &job->job);
     t->input_used += encode.size;
     return true;
@@ -174,7 +177,8 @@ static bool add_wide(test *t, const tp_kernel_shape *k, uint32_t n, uint32_t str
     t->input_used += 512;
     const size_t room = (INPUT - t->input_used - TP_INPUT_SLACK) / 128 * 128;
     uint32_t nw = 0;
-    const size_t size = tp_kernels_portable.wide_encode(t->source, n, &table, t->input + t->input_used, room, t->scratch, &nw);
+    const size_t size = tp_kernels_portable.wide_encode(t->source, n, &table, t->input + t->input_used,
+                                                        room, t->scratch, &nw);
     tp_planned_job *job = size ? add_job(t, (size_t)n * stride, TP_JOB_GOOD) : NULL;
     if (!job) return false;
     job->job.in = t->input_used;
@@ -208,7 +212,8 @@ static bool add_copies(test *t)
     for (unsigned i = 0; i < SIZES; i++) {
         for (unsigned u = 0; u < 4; u++) {
             for (unsigned s = 0; s < 4; s++) {
-                const uint32_t n = sizes[i] / 4 + 1, unit = units[u], stride = strides[s], from = next_random(t) & 15;
+                const uint32_t n = sizes[i] / 4 + 1, unit = units[u], stride = strides[s],
+                               from = next_random(t) & 15;
                 if (stride < unit || (unit > 2 && stride != unit)) continue;
                 if (t->input_used + from + (size_t)n * unit + TP_INPUT_SLACK > INPUT) return false;
                 tp_planned_job *job = add_job(t, (size_t)n * stride, TP_JOB_GOOD);
@@ -219,13 +224,16 @@ static bool add_copies(test *t)
                 if (t->kernel == tp_fill_kernel) {
                     job->job.table = (u64)next_random(t) << 32 | next_random(t) << 1;
                     if (unit < 8) job->job.table &= ((u64)1 << 8 * unit) - 1;
-                    for (uint32_t k = 0; k < n; k++) memcpy(t->expected + job->job.out + (size_t)k * stride, &job->job.table, unit);
+                    for (uint32_t k = 0; k < n; k++)
+                        memcpy(t->expected + job->job.out + (size_t)k * stride, &job->job.table, unit);
                     continue;
                 }
                 job->job.in = t->input_used + (i & 1 ? from : 0);
-                for (size_t k = 0; k < (size_t)n * unit; k++) t->input[job->job.in + k] = (uint8_t)next_random(t);
+                for (size_t k = 0; k < (size_t)n * unit; k++)
+                    t->input[job->job.in + k] = (uint8_t)next_random(t);
                 for (uint32_t k = 0; k < n; k++)
-                    memcpy(t->expected + job->job.out + (size_t)k * stride, t->input + job->job.in + (size_t)k * unit, unit);
+                    memcpy(t->expected + job->job.out + (size_t)k * stride,
+                           t->input + job->job.in + (size_t)k * unit, unit);
                 t->input_used = tp_align(job->job.in + (size_t)n * unit, 128);
             }
         }
@@ -296,7 +304,8 @@ static tp_status run(test *t, memories *m, tp_error *error)
     }
     if (status == TP_OK) status = b->wait(&m->stream, error);
     if (status == TP_OK) status = b->download(&m->stream, &m->output, 0, m->actual, OUTPUT, error);
-    if (status == TP_OK) status = b->download(&m->stream, &m->results, 0, m->results_back, sizeof m->results_back, error);
+    if (status == TP_OK)
+        status = b->download(&m->stream, &m->results, 0, m->results_back, sizeof m->results_back, error);
     if (status == TP_OK) status = b->wait(&m->stream, error);
     return status;
 }
@@ -317,17 +326,19 @@ static tp_status compare(const test *t, memories *m, tp_error *error)
     const char *name = tp_kernel_shape_of(t->kernel)->name;
     for (size_t i = 0; i < t->jobs.count; i++) {
         if (m->results_back[i] != t->expect_result[i])
-            return tp_error_set(error, TP_MISMATCH, "%s: kernel %s: job %zu: result %llx where %llx was expected",
+            return tp_error_set(error, TP_MISMATCH,
+                                "%s: kernel %s: job %zu: result %llx where %llx was expected",
                                 t->device->info.name, name, i, (unsigned long long)m->results_back[i],
                                 (unsigned long long)t->expect_result[i]);
-        if (!t->expect_output[i]) memcpy(m->actual + t->job_out[i], t->expected + t->job_out[i], t->job_bytes[i]);
+        if (!t->expect_output[i])
+            memcpy(m->actual + t->job_out[i], t->expected + t->job_out[i], t->job_bytes[i]);
     }
     for (size_t i = 0, job = 0; i < OUTPUT; i++) {
         if (m->actual[i] == t->expected[i]) continue;
         while (job + 1 < t->jobs.count && t->job_out[job + 1] <= i) job++;
         return tp_error_set(error, TP_MISMATCH, "%s: kernel %s: job %zu of %zu: byte %zd of %zu is wrong",
-                            t->device->info.name, name, job, t->jobs.count, (ssize_t)i - (ssize_t)t->job_out[job],
-                            t->job_bytes[job]);
+                            t->device->info.name, name, job, t->jobs.count,
+                            (ssize_t)i - (ssize_t)t->job_out[job], t->job_bytes[job]);
     }
     return TP_OK;
 }
@@ -350,8 +361,11 @@ tp_status tp_kernel_device_test(tp_device *device, tp_kernel_id kernel, tp_error
         memset(t->expected, UNTOUCHED, OUTPUT);
         tp_log2_init(&t->log2);
         const tp_kernel_shape *shape = tp_kernel_shape_of(kernel);
-        const bool made = shape->K ? add_streams(t, shape) : kernel == tp_hash_kernel ? add_hashes(t) : add_copies(t);
-        if (!made) status = tp_error_set(error, TP_LIMIT, "kernel %s: its self-test does not fit", shape->name);
+        const bool made = shape->K                   ? add_streams(t, shape)
+                          : kernel == tp_hash_kernel ? add_hashes(t)
+                                                     : add_copies(t);
+        if (!made)
+            status = tp_error_set(error, TP_LIMIT, "kernel %s: its self-test does not fit", shape->name);
     }
     if (status == TP_OK) status = run(t, &m, error);
     if (status == TP_OK) status = compare(t, &m, error);

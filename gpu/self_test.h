@@ -5,8 +5,8 @@
 #include "gpu/device.h"
 
 /*
- * Runs a kernel over patterns of many sizes, sound and damaged, in one launch with several jobs, and compares the
- * output (and what lies around it) with what was encoded. TP_MISMATCH names the kernel.
+ * Runs a kernel over patterns of many sizes, sound and damaged, in one launch with several jobs, and
+ * compares the output (and what lies around it) with what was encoded. TP_MISMATCH names the kernel.
  */
 tp_status tp_kernel_device_test(tp_device *device, tp_kernel_id kernel, tp_error *error);
 

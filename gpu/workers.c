@@ -112,7 +112,10 @@ void tp_workers_destroy(tp_workers *w)
     free(w);
 }
 
-unsigned tp_workers_count(const tp_workers *w) { return w->count; }
+unsigned tp_workers_count(const tp_workers *w)
+{
+    return w->count;
+}
 
 tp_status tp_workers_run(tp_workers *w, tp_work_fn work, tp_tick_fn tick, void *context, size_t count,
                          tp_error *error)

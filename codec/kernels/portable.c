@@ -62,83 +62,83 @@ typedef struct portable_group {
 } portable_group;
 
 /* A row's symbols at their places. */
-TP_INLINE void row_values(tp_shape s, const uint32_t *entries, const uint16_t *symbols,
-                          uint32_t v[TP_LANES])
+static void row_values(tp_shape s, const uint32_t *restrict e, const uint16_t *symbols,
+                       uint32_t *restrict v)
 {
-    if (s.c == 2) {
+    const unsigned place = s.rotated ? s.R - 1u : s.R;
+    if (s.c == 2)
         for (unsigned lane = 0; lane < TP_LANES; lane++) {
-            const uint32_t pair = symbols[entries[lane] >> 20];
-            v[lane] = tp_symbol_bits(s, pair & 255u) | tp_symbol_bits(s, pair >> 8) << 16;
+            const uint32_t pair = symbols[e[lane] >> 20];
+            v[lane] = ((pair & 255u) | (pair >> 8) << 16) << place;
         }
-        return;
-    }
-    for (unsigned lane = 0; lane < TP_LANES; lane++) {
-        const uint32_t *e = entries + lane;
-        v[lane] = tp_symbol_bits(s, e[0] >> 20) | tp_symbol_bits(s, e[TP_LANES] >> 20) << s.T;
-        if (s.T == 8)
-            v[lane] |= tp_symbol_bits(s, e[64] >> 20) << 16 | tp_symbol_bits(s, e[96] >> 20) << 24;
-    }
+    else if (s.T == 16)
+        for (unsigned lane = 0; lane < TP_LANES; lane++)
+            v[lane] = (e[lane] >> 20 | e[lane + 32] >> 20 << 16) << place;
+    else
+        for (unsigned lane = 0; lane < TP_LANES; lane++)
+            v[lane] = (e[lane] >> 20 | e[lane + 32] >> 20 << 8 | e[lane + 64] >> 20 << 16 |
+                       e[lane + 96] >> 20 << 24)
+                      << place;
 }
 
 /* Elements of a row from their top parts and low planes. */
-TP_INLINE void store_row(tp_shape s, const uint32_t v[TP_LANES], const uint8_t *restrict low, size_t stride,
-                         uint8_t *restrict dst)
+static void store_row(unsigned low_bytes, const uint32_t v[TP_LANES], const uint8_t *restrict low,
+                      size_t stride, uint8_t *restrict dst)
 {
-    const unsigned top = s.T / 8u, element = top + s.low;
-    if (s.low == 0) {
+    uint8_t top[128];
+    if (low_bytes == 0) {
         memcpy(dst, v, 128);
         return;
     }
-    uint8_t tops[128];
-    memcpy(tops, v, sizeof tops);
-    for (unsigned i = 0; i < 128 / top; i++) {
-        uint8_t *e = dst + i * element;
-        if (s.low == 1) e[0] = low[i];
-        if (s.low >= 2) memcpy(e, low + 2 * i, 2);
-        if (s.low == 6) memcpy(e + 2, low + stride + 2 * i, 2);
-        if (s.low == 6) memcpy(e + 4, low + 2 * stride + 2 * i, 2);
-        memcpy(e + s.low, tops + i * top, top);
-    }
+    memcpy(top, v, sizeof top);
+    if (low_bytes == 1)
+        for (unsigned i = 0; i < 128; i++) {
+            dst[2 * i] = low[i];
+            dst[2 * i + 1] = top[i];
+        }
+    else if (low_bytes == 2)
+        for (unsigned i = 0; i < 64; i++) {
+            memcpy(dst + 4 * i, low + 2 * i, 2);
+            memcpy(dst + 4 * i + 2, top + 2 * i, 2);
+        }
+    else
+        for (unsigned i = 0; i < 64; i++) {
+            memcpy(dst + 8 * i, low + 2 * i, 2);
+            memcpy(dst + 8 * i + 2, low + stride + 2 * i, 2);
+            memcpy(dst + 8 * i + 4, low + 2 * stride + 2 * i, 2);
+            memcpy(dst + 8 * i + 6, top + 2 * i, 2);
+        }
 }
 
-/* Row `first` + j of a group; its raw bits are the j-th of a raw word at `raw`, or, if spare, the spare
- * ones of all words. With j constant the loops over lanes have constant shifts and become vector code. */
-TP_INLINE void merge_row(tp_shape s, const portable_group *in, unsigned first, unsigned j,
-                         const uint32_t *raw, bool spare, uint8_t *dst)
+/* Adds the bits of the field that a row has in a raw word. The counts are the same for all lanes: vector
+ * code. */
+static void add_bits(uint32_t *restrict v, const uint32_t *restrict word, unsigned rotate, uint32_t field)
 {
-    const unsigned row = first + j, per_row = 1024u / s.T;
-    uint32_t v[TP_LANES];
-    row_values(s, in->entries + row * (1024u / s.T / s.c), in->symbols, v);
-    for (unsigned lane = 0; lane < TP_LANES; lane++)
-        v[lane] |= spare ? tp_raw_bits(s, raw + lane, s.T / s.R * s.R + j)
-                         : tp_rotl32(raw[lane], 32u - s.R * j) & tp_field(s, 0, s.R);
-    store_row(s, v, s.low ? in->low + row * per_row * (s.low == 1 ? 1 : 2) : NULL, in->low_stride,
-              dst + row * per_row * (s.T / 8u + s.low));
+    for (unsigned lane = 0; lane < TP_LANES; lane++) v[lane] |= tp_rotl32(word[lane], rotate) & field;
 }
 
 /* A whole group. */
-TP_INLINE void merge_group(tp_shape s, const portable_group *in, uint8_t *dst)
+static void merge_group(tp_shape s, const portable_group *in, uint8_t *dst)
 {
-    const unsigned direct = s.T / s.R, spare = s.T - direct * s.R;
-    uint32_t raw[8][TP_LANES];
+    const unsigned direct = s.T / s.R, spare = s.T - direct * s.R, per_row = 1024u / s.T;
+    uint32_t raw[8][TP_LANES], v[TP_LANES];
     memcpy(raw, in->raw, (size_t)s.R * 128);
-    for (unsigned k = 0; k < s.R; k++) { /* T / R is at most 8 */
-        merge_row(s, in, k * direct, 0, raw[k], false, dst);
-        if (direct > 1) merge_row(s, in, k * direct, 1, raw[k], false, dst);
-        if (direct > 2) merge_row(s, in, k * direct, 2, raw[k], false, dst);
-        if (direct > 3) merge_row(s, in, k * direct, 3, raw[k], false, dst);
-        if (direct > 4) merge_row(s, in, k * direct, 4, raw[k], false, dst);
-        if (direct > 5) merge_row(s, in, k * direct, 5, raw[k], false, dst);
-        if (direct > 6) merge_row(s, in, k * direct, 6, raw[k], false, dst);
-        if (direct > 7) merge_row(s, in, k * direct, 7, raw[k], false, dst);
+    for (unsigned row = 0; row < s.T; row++) {
+        row_values(s, in->entries + row * (per_row / s.c), in->symbols, v);
+        /* as tp_raw_bits, a word at a time */
+        if (row < s.R * direct)
+            add_bits(v, raw[row / direct], 32 - s.R * (row % direct), tp_field(s, 0, s.R));
+        for (unsigned a = 0, len; spare && row >= s.R * direct && a < s.R; a += len) {
+            const unsigned p = (row - s.R * direct) * s.R + a, k = p / spare, at = p % spare;
+            len = spare - at < s.R - a ? spare - at : s.R - a;
+            add_bits(v, raw[k], 32 - (direct * s.R + at - a), tp_field(s, a, len));
+        }
+        store_row(s.low, v, s.low ? in->low + row * per_row * (s.low == 1 ? 1 : 2) : NULL, in->low_stride,
+                  dst + row * per_row * (s.T / 8u + s.low));
     }
-    if (spare > 0) merge_row(s, in, direct * s.R, 0, raw[0], true, dst); /* T mod R is at most 4 */
-    if (spare > 1) merge_row(s, in, direct * s.R, 1, raw[0], true, dst);
-    if (spare > 2) merge_row(s, in, direct * s.R, 2, raw[0], true, dst);
-    if (spare > 3) merge_row(s, in, direct * s.R, 3, raw[0], true, dst);
 }
 
-TP_INLINE void decode_stream(tp_shape s, tp_w32_job *job)
+static void decode_stream(tp_shape s, tp_w32_job *job)
 {
     const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
     const unsigned element = s.T / 8u + s.low;
@@ -182,7 +182,7 @@ TP_INLINE void decode_stream(tp_shape s, tp_w32_job *job)
 
 void tp_portable_w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
 {
-    for (size_t i = 0; i < count; i++) TP_FOR_SHAPE(shape, decode_stream, &jobs[i]);
+    for (size_t i = 0; i < count; i++) decode_stream(*shape, &jobs[i]);
 }
 
 void tp_w32_apply_exceptions(const tp_shape *shape, const uint8_t *list, uint32_t nx, uint32_t n,
@@ -206,11 +206,20 @@ void tp_w32_apply_exceptions(const tp_shape *shape, const uint8_t *list, uint32_
     }
 }
 
+static const uint8_t *wide_steps(const uint32_t *restrict table, uint32_t *restrict x, const uint8_t *words,
+                                 uint32_t *restrict out)
+{
+    for (unsigned step = 0; step < TP_GROUP / TP_LANES; step++, out += TP_LANES)
+        for (unsigned lane = 0; lane < TP_LANES; lane += 8)
+            DECODE_8(lane, entry >> 20, entry >> 8 & 4095, TP_WIDE_K);
+    return words;
+}
+
 static void wide_decode_one(tp_wide_job *job)
 {
     const uint8_t *words = job->payload + 128, *const end = words + 2 * (size_t)job->nw;
     uint8_t *dst = job->dst;
-    uint32_t x[TP_LANES], left = job->n;
+    uint32_t entries[TP_GROUP], x[TP_LANES], left = job->n;
     bool good = true;
 
     memcpy(x, job->payload, sizeof x);
@@ -218,17 +227,11 @@ static void wide_decode_one(tp_wide_job *job)
         good &= x[lane] >= TP_WIDE_L && x[lane] < TP_WIDE_L << 16;
     while (left && good && words <= end) {
         uint8_t group[TP_GROUP];
-        for (unsigned j = 0; j < TP_GROUP / 128; j++)
-            for (unsigned b = 0; b < 4; b++)
-                for (unsigned lane = 0; lane < TP_LANES; lane++) {
-                    const uint32_t slot = job->table->slot[x[lane] & 4095];
-                    const uint32_t next = (slot >> 20) * (x[lane] >> TP_WIDE_K) + (slot >> 8 & 4095);
-                    const uint32_t renormalised = next << 16 | tp_load16(words);
-                    const bool take = next < TP_WIDE_L;
-                    words += take ? 2 : 0;
-                    x[lane] = take ? renormalised : next;
-                    group[j * 128 + lane * 4 + b] = (uint8_t)slot;
-                }
+        words = wide_steps(job->table->slot, x, words, entries);
+        for (unsigned row = 0; row < TP_GROUP; row += 128)
+            for (unsigned lane = 0; lane < TP_LANES; lane++)
+                for (unsigned b = 0; b < 4; b++)
+                    group[row + lane * 4 + b] = (uint8_t)entries[row + b * TP_LANES + lane];
         const uint32_t count = left < TP_GROUP ? left : TP_GROUP;
         memcpy(dst, group, count);
         dst += count;

@@ -49,13 +49,14 @@ static void print_text(const char *name, const struct result *r)
 {
     char shown[4096];
     const double seconds = r->stats.total_s;
-    printf("%s: %s, %s on %s in %.3f s, %.1f MB/s%s\n", tp_text_escape(name, strlen(name), shown, sizeof shown),
-           counted(r->stats.tensors, "tensor"), counted(r->stats.raw_bytes, "byte"), r->device.name, seconds,
+    printf("%s: %s, %s on %s in %.3f s, %.1f MB/s%s\n",
+           tp_text_escape(name, strlen(name), shown, sizeof shown), counted(r->stats.tensors, "tensor"),
+           counted(r->stats.raw_bytes, "byte"), r->device.name, seconds,
            seconds > 0 ? (double)r->stats.raw_bytes / 1e6 / seconds : 0, r->verified ? ": bit-exact" : "");
 }
 
-static tp_status load(tp_reader *reader, tp_device *device, const struct options *options, struct result *result,
-                      tp_error *error)
+static tp_status load(tp_reader *reader, tp_device *device, const struct options *options,
+                      struct result *result, tp_error *error)
 {
     tp_loader *loader;
     tp_load_options settings;
@@ -68,7 +69,8 @@ static tp_status load(tp_reader *reader, tp_device *device, const struct options
     status = tp_loader_add_all(loader, &truncated, error);
     if (status == TP_OK && truncated) {
         char line[160];
-        snprintf(line, sizeof line, "%s left out: the file ends before their ends", counted(truncated, "tensor"));
+        snprintf(line, sizeof line, "%s left out: the file ends before their ends",
+                 counted(truncated, "tensor"));
         warn(line);
     }
     if (status == TP_OK) {
@@ -123,7 +125,8 @@ static int run(const struct options *options)
         if (status == TP_OK && options->verbose)
             note("%s: %s: %s decoded there, %s on the host, reading %.3f s, decoding %.3f s", opened.name,
                  result.device.description, counted(result.stats.decoded_on_device_bytes, "byte"),
-                 counted(result.stats.decoded_on_host_bytes, "byte"), result.stats.read_s, result.stats.decode_s);
+                 counted(result.stats.decoded_on_host_bytes, "byte"), result.stats.read_s,
+                 result.stats.decode_s);
         reader_close(&opened);
     }
     tp_device_close(device);
@@ -133,17 +136,20 @@ static int run(const struct options *options)
 const struct verb verb_load = {
     .name = "load",
     .usage = "FILE [--device NAME] [--verify] [--json] [options]",
-    .about = "Loads every tensor of a container or plain checkpoint onto a device, decoding there, and prints how "
-             "fast that\n"
-             "was. Only what is stored as lz4 is decoded by the host. --verify copies all tensors back and compares "
-             "them with\n"
-             "the file, whose checksums are checked. 'tensorpress doctor' lists the devices. FILE may be - for "
-             "stdin.",
+    .about =
+        "Loads every tensor of a container or plain checkpoint onto a device, decoding there, and prints "
+        "how "
+        "fast that\n"
+        "was. Only what is stored as lz4 is decoded by the host. --verify copies all tensors back and "
+        "compares "
+        "them with\n"
+        "the file, whose checksums are checked. 'tensorpress doctor' lists the devices. FILE may be - for "
+        "stdin.",
     .examples = "  tensorpress load model.safetensors.tpress --verify\n"
                 "  tensorpress load model.safetensors.tpress --device cuda:1 --json\n"
                 "  tensorpress load model.safetensors --device opencl\n",
-    .options = HAS(DEVICE) | HAS(VERIFY) | HAS(JSON) | HAS(THREADS) | HAS(PROGRESS) | HAS(NO_PROGRESS) | HAS(QUIET) |
-               HAS(VERBOSE),
+    .options = HAS(DEVICE) | HAS(VERIFY) | HAS(JSON) | HAS(THREADS) | HAS(PROGRESS) | HAS(NO_PROGRESS) |
+               HAS(QUIET) | HAS(VERBOSE),
     .min_arguments = 1,
     .max_arguments = 1,
     .argument_names = "FILE",

@@ -8,4 +8,7 @@ __asm__(".pushsection .rodata\n"
         ".incbin \"" TP_IMAGE_FILE "\"\n"
         ".popsection\n");
 
-const void *tp_cuda_image(void) { return tp_cuda_image_begin; }
+const void *tp_cuda_image(void)
+{
+    return tp_cuda_image_begin;
+}

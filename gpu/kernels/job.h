@@ -1,6 +1,6 @@
 /*
- * What a kernel is told to do: one job a chunk, or a part of one. Shared by the host and every dialect of the
- * kernels, so it uses the dialects' type names (gpu/kernels/dialect.h, gpu/kernels.h).
+ * What a kernel is told to do: one job a chunk, or a part of one. Shared by the host and every dialect of
+ * the kernels, so it uses the dialects' type names (gpu/kernels/dialect.h, gpu/kernels.h).
  *
  * Addresses are bytes from the start of the launch's input and output memory.
  */

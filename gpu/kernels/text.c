@@ -1,15 +1,13 @@
 #include "gpu/kernels/text.h"
 
 /* The files are made by the build: the kernels' headers without their #include lines. */
-#define EMBED(name, file)                          \
-    extern const char name##_begin[], name##_end[]; \
-    __asm__(".pushsection .rodata\n"               \
-            ".local " #name "_begin\n"             \
-            ".local " #name "_end\n"               \
-            #name "_begin:\n"                      \
-            ".incbin \"" file "\"\n"               \
-            #name "_end:\n"                        \
-            ".byte 0\n"                            \
+#define EMBED(name, file)                                                                                  \
+    extern const char name##_begin[], name##_end[];                                                        \
+    __asm__(".pushsection .rodata\n"                                                                       \
+            ".local " #name "_begin\n"                                                                     \
+            ".local " #name "_end\n" #name "_begin:\n"                                                     \
+            ".incbin \"" file "\"\n" #name "_end:\n"                                                       \
+            ".byte 0\n"                                                                                    \
             ".popsection\n")
 
 EMBED(text_common, TP_TEXT_FOLDER "/common.cl");

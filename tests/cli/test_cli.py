@@ -24,6 +24,7 @@ import tempfile
 import time
 
 TP = os.path.abspath(sys.argv[1])
+SCRIPT = os.path.abspath(__file__)
 SAMPLES = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else ""
 # A run under a sanitizer is several times slower.
 TIMEOUT = 120
@@ -632,6 +633,19 @@ def test_folder_round_trip():
     assert tree("empty2") == {} and os.path.isdir("empty2")
     ok(tp("compress", "-q", ".", "-o", "../out.tpress", cwd="original"), True)
     assert read("out.tpress") == read("again")
+
+
+def test_folder_second_decoder():
+    """The decoder written from docs/format.md alone restores the same folder."""
+    decoder = os.path.join(os.path.dirname(SCRIPT), "..", "decoder", "tpress_decoder.py")
+    repository()
+    ok(tp("compress", "-q", "--sha256", "repo"), True)
+    done = subprocess.run([sys.executable, decoder, "repo.tpress", "-o", "back"], capture_output=True, timeout=TIMEOUT)
+    assert done.returncode == 0, done
+    assert {p: (kind, data) for p, (kind, _, data) in tree("back").items()} == \
+        {p: (kind, data) for p, (kind, _, data) in tree("repo").items()}
+    listed = [line.split(b" ", 2) for line in done.stdout.splitlines()]
+    assert [os.fsdecode(path) for _, _, path in listed] == sorted(tree("repo")), listed
 
 
 def test_folder_links():

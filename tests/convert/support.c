@@ -16,10 +16,17 @@
 /* ------------------------------------------------------------------------------------- scratch folder */
 
 static char folder[256];
+static bool in_memory;
+
+void scratch_in_memory(void)
+{
+    assert_true(!folder[0]);
+    in_memory = access("/dev/shm", W_OK) == 0;
+}
 
 static void make_folder(void)
 {
-    const char *base = getenv("TMPDIR");
+    const char *base = in_memory ? "/dev/shm" : getenv("TMPDIR");
     if (folder[0]) return;
     snprintf(folder, sizeof folder, "%s/tensorpress-test-XXXXXX", base && *base ? base : "/tmp");
     assert_non_null(mkdtemp(folder));
@@ -55,6 +62,7 @@ void scratch_remove_tree(const char *name)
 
 void scratch_remove(void)
 {
+    in_memory = false;
     if (!folder[0]) return;
     remove_all(AT_FDCWD, folder);
     folder[0] = 0;

@@ -32,6 +32,9 @@ typedef struct bytes {
  * lives until the 16th call after it. */
 const char *scratch(const char *name);
 void scratch_remove(void);
+/* The next scratch folder lies in memory, where that is possible: thousands of files would measure the
+ * disk. */
+void scratch_in_memory(void);
 /* Removes a file or folder in it, whatever its modes are. */
 void scratch_remove_tree(const char *name);
 /* Whether the scratch folder holds exactly these files (NULL ends the list). */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -84,6 +85,30 @@ static void ceiling(void **state)
     assert_same_file(scratch("large.safetensors"), scratch("restored"));
 }
 
+/* Many files take a few hundred bytes each; buffers do not grow with them. */
+static void folder_ceiling(void **state)
+{
+    (void)state;
+    if (SLOW_BUILD) skip();
+    char path[64], content[64];
+    scratch_in_memory();
+    assert_int_equal(mkdir(scratch("many"), 0755), 0);
+    for (unsigned i = 0; i < 20000; i++) {
+        snprintf(path, sizeof path, "many/%u", i % 50);
+        if (i < 50) assert_int_equal(mkdir(scratch(path), 0755), 0);
+        snprintf(path, sizeof path, "many/%u/a file with a name of some length %u", i % 50, i);
+        int n = snprintf(content, sizeof content, "content %u\n", i);
+        write_file(scratch(path), content, (size_t)n);
+    }
+    uint8_t *data = malloc((size_t)64 << 20);
+    fill_random(data, (size_t)64 << 20, 1);
+    write_file(scratch("many/large"), data, (size_t)64 << 20);
+    free(data);
+    run_child("compress", scratch("many"), scratch("m.tpress"));
+    run_child("decompress", scratch("m.tpress"), scratch("back"));
+    run_child("verify", scratch("m.tpress"), scratch("back"));
+}
+
 static double seconds(void)
 {
     struct timespec t;
@@ -154,6 +179,7 @@ int test_memory(const char *self)
     program = self;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(ceiling, clean),
+        cmocka_unit_test_setup(folder_ceiling, clean),
         cmocka_unit_test_setup(million_tensors, clean),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, clean);

@@ -5,8 +5,8 @@
 #include "tensorpress.h"
 
 /*
- * A safetensors file at `path` with tensors of every dtype: large ones with frames of their own, small ones that
- * share, constants, one without bytes, two names for the same bytes, and a copy of a large one.
+ * A safetensors file at `path` with tensors of every dtype: large ones with frames of their own, small ones
+ * that share, constants, one without bytes, two names for the same bytes, and a copy of a large one.
  */
 void make_checkpoint(const char *path);
 /* A container of it, or of any file. */

@@ -1,6 +1,6 @@
 """The kernels compiled for every CUDA architecture that is built, and what the compiler made of them. No GPU needed.
 
-    cubins.py --nvcc PATH --kernels FOLDER --architectures 75;90 [--limits FILE] [--nvdisasm PATH]
+    cubins.py --nvcc PATH --kernels FOLDER --architectures 75,90 [--limits FILE] [--nvdisasm PATH]
 
 Registers and spills come from the compiler. Instructions are counted with nvdisasm, if there is one (the toolkit has
 it, and so has a Python package, nvidia-cuda-nvdisasm): the steady state of a stream kernel is its loop over groups of
@@ -183,7 +183,7 @@ def main():
     names = [name for name, _ in UNITS if name != "control"]
     print(f"{'':8} {'kernel':24} {'registers':>9} {'spilled':>8} {'instructions':>13} {'integer':>10}"
           + "".join(f"{name:>12}" for name in names))
-    for architecture in arguments.architectures.split(";"):
+    for architecture in arguments.architectures.split(","):
         with tempfile.TemporaryDirectory() as folder:
             cubin = f"{folder}/kernels.cubin"
             used = compile_kernels(arguments.nvcc, arguments.kernels, architecture, cubin)

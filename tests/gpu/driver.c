@@ -54,15 +54,16 @@ static int enter(const char *function)
 {
     size_t i = 0;
     while (i < counted_functions && strcmp(counted[i].name, function) != 0) i++;
-    if (i == counted_functions && i < MAX_FUNCTIONS) snprintf(counted[counted_functions++].name, 48, "%s", function);
+    if (i == counted_functions && i < MAX_FUNCTIONS)
+        snprintf(counted[counted_functions++].name, 48, "%s", function);
     const unsigned call = ++counted[i].calls;
     return strcmp(fail_function, function) == 0 && call == fail_nth ? fail_code : 0;
 }
 /* Functions that give something back do so before they fail: else a failure would look like a leak. */
-#define ENTER(function)                                   \
-    do {                                                  \
-        const int forced_ = enter(function);              \
-        if (forced_) return forced_;                      \
+#define ENTER(function)                                                                                    \
+    do {                                                                                                   \
+        const int forced_ = enter(function);                                                               \
+        if (forced_) return forced_;                                                                       \
     } while (0)
 
 /* -------------------------------------------------------------------------------------------- objects */
@@ -101,7 +102,10 @@ struct CUstream_st {
 static CUstream streams[MAX_OBJECTS];
 static size_t stream_count;
 
-static uint8_t *start_of(const memory *m) { return m->block + GUARD; }
+static uint8_t *start_of(const memory *m)
+{
+    return m->block + GUARD;
+}
 
 /* The memory that a range lies in, wholly. */
 static memory *find(const void *address, size_t size)
@@ -136,10 +140,10 @@ static int need_context(const char *function)
     violate("%s: no context is current", function);
     return ERROR_INVALID_CONTEXT;
 }
-#define NEED_CONTEXT(function)                    \
-    do {                                          \
-        const int code_ = need_context(function); \
-        if (code_) return code_;                  \
+#define NEED_CONTEXT(function)                                                                             \
+    do {                                                                                                   \
+        const int code_ = need_context(function);                                                          \
+        if (code_) return code_;                                                                           \
     } while (0)
 
 static int allocate(size_t size, bool host, void **at)
@@ -164,7 +168,8 @@ static int allocate(size_t size, bool host, void **at)
 static void check_guards(const memory *m)
 {
     for (size_t i = 0; i < GUARD; i++)
-        if (m->block[i] != GUARD_BYTE || m->block[GUARD + m->size + i] != GUARD_BYTE) violate("bytes around memory are overwritten");
+        if (m->block[i] != GUARD_BYTE || m->block[GUARD + m->size + i] != GUARD_BYTE)
+            violate("bytes around memory are overwritten");
 }
 
 /* Something queued that would still use memory when it is freed. */
@@ -173,8 +178,11 @@ static void check_unused(const memory *m)
     const uint8_t *begin = start_of(m), *end = begin + m->size;
     for (size_t i = 0; i < stream_count; i++) {
         for (const operation *o = streams[i]->first; o; o = o->next) {
-            const uint8_t *const uses[] = {o->host, (const uint8_t *)(uintptr_t)o->to, (const uint8_t *)(uintptr_t)o->from,
-                                           (const uint8_t *)(uintptr_t)o->in, (const uint8_t *)(uintptr_t)o->jobs,
+            const uint8_t *const uses[] = {o->host,
+                                           (const uint8_t *)(uintptr_t)o->to,
+                                           (const uint8_t *)(uintptr_t)o->from,
+                                           (const uint8_t *)(uintptr_t)o->in,
+                                           (const uint8_t *)(uintptr_t)o->jobs,
                                            (const uint8_t *)(uintptr_t)o->results};
             for (size_t k = 0; k < sizeof uses / sizeof *uses; k++)
                 if (uses[k] >= begin && uses[k] < end) violate("memory is freed that a stream still uses");
@@ -203,11 +211,12 @@ static int release(void *address, bool host)
 static int run_kernel(const operation *o)
 {
     uint32_t *shared = NULL;
-    if (posix_memalign((void **)&shared, 8192, (o->shared + 8191) / 8192 * 8192 + 8192) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (posix_memalign((void **)&shared, 8192, (o->shared + 8191) / 8192 * 8192 + 8192) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned group = 0; group < o->groups; group++)
         o->kernel((const uint8_t *)(uintptr_t)o->in, (uint8_t *)(uintptr_t)o->out,
-                  (const tp_gpu_job *)(uintptr_t)o->jobs, (uint64_t *)(uintptr_t)o->results, o->first, o->warps, shared,
-                  group);
+                  (const tp_gpu_job *)(uintptr_t)o->jobs, (uint64_t *)(uintptr_t)o->results, o->first,
+                  o->warps, shared, group);
     free(shared);
     return CUDA_SUCCESS;
 }
@@ -473,7 +482,8 @@ API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size,
         violate("an upload of %zu bytes beyond memory", size);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return queue(stream, &(operation){.kind = UPLOAD, .to = to, .host = (void *)(uintptr_t)from, .size = size});
+    return queue(stream,
+                 &(operation){.kind = UPLOAD, .to = to, .host = (void *)(uintptr_t)from, .size = size});
 }
 
 API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream)
@@ -509,14 +519,15 @@ API CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUst
     return queue(stream, &(operation){.kind = CLEAR, .to = to, .value = value, .size = count});
 }
 
-API CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                            unsigned bz, unsigned shared, CUstream stream, void **parameters, void **extra)
+API CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                            unsigned by, unsigned bz, unsigned shared, CUstream stream, void **parameters,
+                            void **extra)
 {
     ENTER("cuLaunchKernel");
     NEED_CONTEXT("cuLaunchKernel");
     operation o = {.kind = LAUNCH, .groups = gx, .shared = shared};
-    if (gx == 0 || gx > 0x7fffffff || gy != 1 || gz != 1 || bx == 0 || bx > 256 || bx % 32 || by != 1 || bz != 1 ||
-        shared > 48 << 10 || extra || !parameters) {
+    if (gx == 0 || gx > 0x7fffffff || gy != 1 || gz != 1 || bx == 0 || bx > 256 || bx % 32 || by != 1 ||
+        bz != 1 || shared > 48 << 10 || extra || !parameters) {
         violate("a launch of %u x %u threads with %u bytes", gx, bx, shared);
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -528,8 +539,8 @@ API CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsig
     memcpy(&o.first, parameters[4], 4);
     memcpy(&o.warps, parameters[5], 4);
     if (o.warps == 0 || o.warps > bx / 32 || o.jobs % 8 || o.results % 8 || o.in % 256 || o.out % 256 ||
-        !is_device(o.jobs, ((size_t)o.first + (size_t)gx * o.warps) * sizeof(tp_gpu_job)) || !is_device(o.results, 8) ||
-        !is_device(o.in, 1)) {
+        !is_device(o.jobs, ((size_t)o.first + (size_t)gx * o.warps) * sizeof(tp_gpu_job)) ||
+        !is_device(o.results, 8) || !is_device(o.in, 1)) {
         violate("a launch with wrong memory");
         return ERROR_LAUNCH_FAILED;
     }
@@ -564,8 +575,14 @@ static unsigned control_calls(const char *function)
         if (strcmp(counted[i].name, function) == 0) return counted[i].calls;
     return 0;
 }
-static unsigned control_live(void) { return held + modules + (unsigned)(memory_count + stream_count) + depth; }
-static const char *control_violation(void) { return first_violation[0] ? first_violation : NULL; }
+static unsigned control_live(void)
+{
+    return held + modules + (unsigned)(memory_count + stream_count) + depth;
+}
+static const char *control_violation(void)
+{
+    return first_violation[0] ? first_violation : NULL;
+}
 /* What a failed test left behind goes too. */
 static void control_reset(void)
 {
@@ -587,8 +604,14 @@ static unsigned long long control_room(unsigned long long address)
     const memory *m = find((const void *)(uintptr_t)address, 1);
     return m ? (unsigned long long)(start_of(m) + m->size - (const uint8_t *)(uintptr_t)address) : 0;
 }
-static unsigned long long control_peak(void) { return peak_memory; }
-static void control_limit(unsigned long long bytes) { limit_memory = bytes; }
+static unsigned long long control_peak(void)
+{
+    return peak_memory;
+}
+static void control_limit(unsigned long long bytes)
+{
+    limit_memory = bytes;
+}
 
 API const driver_control *driver_control_get(void)
 {

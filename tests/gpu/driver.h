@@ -1,7 +1,8 @@
 /*
- * A library that stands in for CUDA's driver, for tests: the functions that gpu/cuda.c uses, over ordinary memory,
- * with the kernels compiled as C. It is as strict as the documents allow: what is queued on a stream happens only
- * when the stream is waited for, every handle and range is checked, and a violation is remembered.
+ * A library that stands in for CUDA's driver, for tests: the functions that gpu/cuda.c uses, over ordinary
+ * memory, with the kernels compiled as C. It is as strict as the documents allow: what is queued on a
+ * stream happens only when the stream is waited for, every handle and range is checked, and a violation is
+ * remembered.
  */
 #ifndef TP_TESTS_DRIVER_H
 #define TP_TESTS_DRIVER_H

@@ -1,11 +1,10 @@
 /*
  * test_gpu DEVICE GROUP [CORPUS]: the tests of the device level on one device (support.h lists them).
  *   kernels    the self-test of every kernel
- *   frames     every kind of frame of the corpus that the codec's tests write, good and damaged, against the CPU
- *   few-frames the smallest of each kind only, for a device that is slow, such as oclgrind's
- *   loader     whole files: samples and made ones
- *   failures   (stand-in) every driver function made to fail
- * Exit status 77: there is no such device here.
+ *   frames     every kind of frame of the corpus that the codec's tests write, good and damaged, against
+ * the CPU few-frames the smallest of each kind only, for a device that is slow, such as oclgrind's loader
+ * whole files: samples and made ones failures   (stand-in) every driver function made to fail Exit status
+ * 77: there is no such device here.
  */
 #include "support.h"
 

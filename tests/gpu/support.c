@@ -7,7 +7,10 @@
 const char *wanted;
 static const driver_control *control;
 
-const driver_control *stand_in(void) { return control; }
+const driver_control *stand_in(void)
+{
+    return control;
+}
 
 /* Loads the stand-in, once, in place of the driver. */
 const driver_control *load_stand_in(void)

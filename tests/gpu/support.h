@@ -19,8 +19,9 @@
 #include "gpu/device.h"
 
 /*
- * The device under test, by its name on the command line: cpu, opencl-loop and opencl-votes (the two ways to compile
- * kernels for OpenCL), stand-in (the CUDA back end over a driver library of the tests' own), cuda.
+ * The device under test, by its name on the command line: cpu, opencl-loop and opencl-votes (the two ways
+ * to compile kernels for OpenCL), stand-in (the CUDA back end over a driver library of the tests' own),
+ * cuda.
  */
 extern const char *wanted;
 /* Opens it. The caller closes it. */
@@ -33,10 +34,10 @@ void assert_clean(void);
 
 uint32_t random_below(uint32_t limit);
 
-#define assert_ok(status, error)                                                               \
-    do {                                                                                       \
-        const tp_status status_ = (status);                                                    \
-        if (status_ != TP_OK) fail_msg("status %d: %s", (int)status_, (error)->message);       \
+#define assert_ok(status, error)                                                                           \
+    do {                                                                                                   \
+        const tp_status status_ = (status);                                                                \
+        if (status_ != TP_OK) fail_msg("status %d: %s", (int)status_, (error)->message);                   \
     } while (0)
 
 /* A folder for this run's files, removed at the end; "name" in it, one of at most 32. */

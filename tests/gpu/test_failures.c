@@ -11,9 +11,9 @@
 
 /* Failing, these change nothing that a caller could be told: texts for people, and giving back. */
 static const char *const tolerated[] = {
-    "cuDriverGetVersion", "cuDeviceGetName",   "cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuGetErrorName",
-    "cuGetErrorString",   "cuCtxPopCurrent_v2", "cuModuleUnload",     "cuMemFree_v2",         "cuMemFreeHost",
-    "cuStreamDestroy_v2", "cuDevicePrimaryCtxRelease_v2",
+    "cuDriverGetVersion", "cuDeviceGetName",  "cuDeviceTotalMem_v2", "cuDeviceGetAttribute",
+    "cuGetErrorName",     "cuGetErrorString", "cuCtxPopCurrent_v2",  "cuModuleUnload",
+    "cuMemFree_v2",       "cuMemFreeHost",    "cuStreamDestroy_v2",  "cuDevicePrimaryCtxRelease_v2",
 };
 /* These are also called when things are given back, where a failure leaves nothing to be done or told. */
 static const char *const also_last[] = {"cuCtxPushCurrent_v2", "cuStreamSynchronize"};
@@ -39,7 +39,8 @@ static tp_status whole_way(const char *path, tp_error *error)
     tp_status status = tp_device_open("cuda", &device, error);
     if (status != TP_OK) return status;
     assert_int_equal(tp_open(path, &reader, NULL), TP_OK);
-    status = tp_loader_create(reader, device, &(tp_load_options){.threads = 1, .staging = 1}, &loader, error);
+    status =
+        tp_loader_create(reader, device, &(tp_load_options){.threads = 1, .staging = 1}, &loader, error);
     if (status == TP_OK) status = tp_loader_add_all(loader, &truncated, error);
     if (status == TP_OK) status = tp_loader_run(loader, error);
     if (status == TP_OK) status = tp_loader_verify(loader, error);
@@ -74,7 +75,8 @@ static void no_driver(void **state)
 {
     (void)state;
     assert_int_equal(open_in_child(NULL), 0);
-    for (size_t i = 0; i < sizeof first_calls / sizeof *first_calls; i++) assert_int_equal(open_in_child(first_calls[i]), 0);
+    for (size_t i = 0; i < sizeof first_calls / sizeof *first_calls; i++)
+        assert_int_equal(open_in_child(first_calls[i]), 0);
 }
 
 static void every_function_fails(void **state)
@@ -109,12 +111,15 @@ static void every_function_fails(void **state)
             if (IS_IN(name, tolerated) && !texts) {
                 if (status != TP_OK) fail_msg("%s, call %u: %s", name, nth, error.message);
             } else {
-                if (status == TP_OK && !IS_IN(name, also_last)) fail_msg("%s, call %u: its failure is not noticed", name, nth);
-                if (status != TP_OK && !strstr(error.message, "cuda")) fail_msg("%s, call %u: '%s' names no device", name, nth, error.message);
+                if (status == TP_OK && !IS_IN(name, also_last))
+                    fail_msg("%s, call %u: its failure is not noticed", name, nth);
+                if (status != TP_OK && !strstr(error.message, "cuda"))
+                    fail_msg("%s, call %u: '%s' names no device", name, nth, error.message);
             }
             noticed += status != TP_OK;
             if (control->violation()) fail_msg("%s, call %u: %s", name, nth, control->violation());
-            if (control->live() && !(status == TP_OK && IS_IN(name, also_last))) fail_msg("%s, call %u: %u things are left", name, nth, control->live());
+            if (control->live() && !(status == TP_OK && IS_IN(name, also_last)))
+                fail_msg("%s, call %u: %u things are left", name, nth, control->live());
         }
         if (!noticed && !IS_IN(name, tolerated)) fail_msg("%s: none of its failures is noticed", name);
     }

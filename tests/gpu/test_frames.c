@@ -1,6 +1,6 @@
 /*
- * Frames of every kind that the format knows, decoded by the device in batches, and compared with the CPU's decoder:
- * sound ones byte by byte, damaged ones by verdict.
+ * Frames of every kind that the format knows, decoded by the device in batches, and compared with the CPU's
+ * decoder: sound ones byte by byte, damaged ones by verdict.
  */
 #include "support.h"
 
@@ -25,7 +25,8 @@ static void read_corpus(void)
     size_t capacity = 0;
     assert_non_null(file);
     while (fread(sizes, 1, 8, file) == 8) {
-        if (record_count == capacity) records = realloc(records, (capacity = 2 * capacity + 64) * sizeof *records);
+        if (record_count == capacity)
+            records = realloc(records, (capacity = 2 * capacity + 64) * sizeof *records);
         record *r = &records[record_count++];
         r->size = tp_load32(sizes);
         r->raw_size = tp_load32(sizes + 4);
@@ -57,8 +58,8 @@ static void rig_open(rig *r)
     r->device = open_device();
     r->back = malloc(OUTPUT);
     assert_ok(tp_workers_create(1, &r->workers, &error), &error);
-    assert_ok(tp_batch_create(&r->batch, r->device, r->workers, TP_BATCH_LEAST_STORED, TP_BATCH_LEAST_EXPANDED,
-                              TP_FRAME_MAX_RAW, &error),
+    assert_ok(tp_batch_create(&r->batch, r->device, r->workers, TP_BATCH_LEAST_STORED,
+                              TP_BATCH_LEAST_EXPANDED, TP_FRAME_MAX_RAW, &error),
               &error);
     assert_ok(r->device->backend->memory_create(r->device, OUTPUT, &r->output, &error), &error);
 }
@@ -144,9 +145,12 @@ static void sound_frames(void **state)
         at = 0;
         for (size_t k = first; k < i; k++) {
             const size_t end = at + tp_align(records[k].raw_size, 16) + 16;
-            if (memcmp(r.back + at, records[k].raw, records[k].raw_size) != 0) fail_msg("frame %zu differs", k);
+            if (memcmp(r.back + at, records[k].raw, records[k].raw_size) != 0)
+                fail_msg("frame %zu differs", k);
             for (size_t b = at + records[k].raw_size; b < end; b++)
-                if (r.back[b] != MARK) fail_msg("frame %zu: byte %zu after it is overwritten", k, b - at - records[k].raw_size);
+                if (r.back[b] != MARK)
+                    fail_msg("frame %zu: byte %zu after it is overwritten", k,
+                             b - at - records[k].raw_size);
             at = end;
         }
     }
@@ -168,7 +172,8 @@ static void hash_again(uint8_t *frame, size_t size)
 }
 
 /* What one changed frame comes to on both; the hashes of its parts are made right again. */
-static void compare_verdicts(rig *r, tp_decoder *decoder, uint8_t *frame, size_t size, size_t number, unsigned *bad_by_device)
+static void compare_verdicts(rig *r, tp_decoder *decoder, uint8_t *frame, size_t size, size_t number,
+                             unsigned *bad_by_device)
 {
     tp_error cpu_error = {0}, error = {0};
     tp_frame_view view;
@@ -183,7 +188,9 @@ static void compare_verdicts(rig *r, tp_decoder *decoder, uint8_t *frame, size_t
         const uint32_t said = view.info.raw_size;
         const size_t guard = 4096;
         memset(r->back, MARK, said + guard);
-        assert_ok(r->device->backend->upload(&r->batch.stream, &r->output, 0, r->back, said + guard, &error), &error);
+        assert_ok(
+            r->device->backend->upload(&r->batch.stream, &r->output, 0, r->back, said + guard, &error),
+            &error);
         assert_ok(r->device->backend->wait(&r->batch.stream, &error), &error);
         assert_true(add(r, frame, size, 0, &error, &on_device));
         if (on_device == TP_OK) {
@@ -191,13 +198,15 @@ static void compare_verdicts(rig *r, tp_decoder *decoder, uint8_t *frame, size_t
             if (on_device != TP_OK) ++*bad_by_device;
         }
         if ((on_cpu == TP_OK) != (on_device == TP_OK))
-            fail_msg("frame %zu: the CPU says %d (%s), the device %d (%s)", number, on_cpu, cpu_error.message, on_device,
-                     error.message);
+            fail_msg("frame %zu: the CPU says %d (%s), the device %d (%s)", number, on_cpu,
+                     cpu_error.message, on_device, error.message);
         if (on_device != TP_OK) assert_int_equal(on_device, TP_CORRUPT);
         read_output(r, said + guard);
-        if (on_cpu == TP_OK && memcmp(cpu, r->back, raw_size) != 0) fail_msg("frame %zu: the outputs differ", number);
+        if (on_cpu == TP_OK && memcmp(cpu, r->back, raw_size) != 0)
+            fail_msg("frame %zu: the outputs differ", number);
         for (size_t i = said; i < said + guard; i++)
-            if (r->back[i] != MARK) fail_msg("frame %zu: byte %zu beyond its output is overwritten", number, i - said);
+            if (r->back[i] != MARK)
+                fail_msg("frame %zu: byte %zu beyond its output is overwritten", number, i - said);
     }
     free(cpu);
 }
@@ -221,11 +230,15 @@ static void damaged_frames(void **state)
             const size_t span = rec->size - payload;
             uint8_t *p = frame + payload;
             if (kind == 0) p[random_below((uint32_t)span)] ^= (uint8_t)(1u << random_below(8));
-            if (kind == 1) p[random_below(128 < span ? 128 : (uint32_t)span)] ^= (uint8_t)(1u << random_below(8)); /* states */
+            if (kind == 1)
+                p[random_below(128 < span ? 128 : (uint32_t)span)] ^=
+                    (uint8_t)(1u << random_below(8)); /* states */
             if (kind == 2) memset(p, 0xff, span < 128 ? span : 128);
-            if (kind == 3) for (size_t k = span / 2; k < span; k++) p[k] = (uint8_t)random_below(256);
+            if (kind == 3)
+                for (size_t k = span / 2; k < span; k++) p[k] = (uint8_t)random_below(256);
             if (kind == 4) memset(p + span / 2, 0, span - span / 2);
-            if (kind == 5 && payload > 128) frame[128 + random_below((uint32_t)(payload - 128))] ^= (uint8_t)(1u << random_below(8));
+            if (kind == 5 && payload > 128)
+                frame[128 + random_below((uint32_t)(payload - 128))] ^= (uint8_t)(1u << random_below(8));
             compare_verdicts(&r, decoder, frame, rec->size, i, &bad_by_device);
         }
         free(frame);
@@ -237,7 +250,8 @@ static void damaged_frames(void **state)
 
 static bool same_kind(const record *a, const record *b)
 {
-    return memcmp(a->frame + 4, b->frame + 4, 5) == 0 && a->frame[12] == b->frame[12] && a->frame[13] == b->frame[13];
+    return memcmp(a->frame + 4, b->frame + 4, 5) == 0 && a->frame[12] == b->frame[12] &&
+           a->frame[13] == b->frame[13];
 }
 
 static void swap_records(size_t a, size_t b)
@@ -258,7 +272,8 @@ int run_frames(const char *corpus, bool few)
     used_count = record_count;
     least_bad = 50;
     if (few) {
-        /* The smallest of each kind: by codec, class, symbol bits, elements per symbol, flags, tables per stream. */
+        /* The smallest of each kind: by codec, class, symbol bits, elements per symbol, flags, tables per
+         * stream. */
         size_t kept = 0;
         for (size_t i = 0; i < record_count; i++) {
             size_t k = 0;

@@ -26,8 +26,8 @@ static tp_status faulty_launch(tp_stream *stream, const tp_launch *launch, tp_er
     return made == NOT_RUN ? TP_OK : sound->launch(stream, launch, error);
 }
 
-static tp_status faulty_download(tp_stream *stream, const tp_memory *from, uint64_t at, void *to, size_t size,
-                                 tp_error *error)
+static tp_status faulty_download(tp_stream *stream, const tp_memory *from, uint64_t at, void *to,
+                                 size_t size, tp_error *error)
 {
     tp_status status = sound->download(stream, from, at, to, size, error);
     if (status == TP_OK) status = sound->wait(stream, error);
@@ -63,7 +63,8 @@ static void faults_are_seen(void **state)
 static void names(void **state)
 {
     (void)state;
-    static const char *const malformed[] = {"", "gpu", "cpu:0", "cuda:", "cuda:x", "cuda:1x", "cuda1", "opencl:-1", "CPU", "opencl:12345678901"};
+    static const char *const malformed[] = {"",        "gpu",   "cpu:0",     "cuda:", "cuda:x",
+                                            "cuda:1x", "cuda1", "opencl:-1", "CPU",   "opencl:12345678901"};
     tp_error error = {0};
     tp_device *device = NULL;
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++)

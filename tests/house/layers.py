@@ -15,6 +15,7 @@ PROJECT_HEADERS = {
     "codec": (["tensorpress.h", "codec/frame.h"], ["formats/formats.h", "convert/container.h", "convert/pipeline.h"]),
     "formats": (["tensorpress.h", "formats/formats.h"], ["codec/frame.h", "codec/bytes.h", "convert/container.h"]),
     "convert": (["tensorpress.h", "codec/frame.h", "formats/formats.h"], ["gpu/device.h"]),
+    "gpu": (["tensorpress.h", "codec/frame.h", "convert/reader.h", "gpu/device.h"], ["formats/formats.h"]),
 }
 
 # folder -> what its sources may not include, as a pattern over the text between the quotes or brackets
@@ -22,6 +23,7 @@ FORBIDDEN = {
     "codec": r"(cjson|cJSON|openssl|pthread|threads\.h|fcntl|unistd|sys/|formats/|convert/|gpu/)",
     "formats": r"(lz4|xxhash|openssl|pthread|threads\.h|fcntl|unistd|sys/|codec/|convert/|gpu/)",
     "convert": r"(cjson|cJSON|codec/kernels/|gpu/)",
+    "gpu": r"(cjson|cJSON|openssl|formats/)",
 }
 # the command is no layer of its own: it may print JSON
 EXCEPT = {"convert": ["cli"]}

@@ -1,0 +1,13 @@
+# Runs the frames through oclgrind: the program must pass, and oclgrind must have nothing to say.
+file(REMOVE ${LOG})
+execute_process(COMMAND ${PROGRAM} ${DEVICE} few-frames ${CORPUS} RESULT_VARIABLE result)
+if(result EQUAL 77)
+  message(FATAL_ERROR "oclgrind is installed and gives no device")
+endif()
+set(said "")
+if(EXISTS ${LOG})
+  file(READ ${LOG} said LIMIT 4000)
+endif()
+if(NOT result EQUAL 0 OR NOT said STREQUAL "")
+  message(FATAL_ERROR "exit status ${result}; oclgrind: ${said}")
+endif()
