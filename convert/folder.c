@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #define TEMPORARY_TRIES 100
-#define PRIVATE 0700 /* until the end nobody else can put something into the folder, or a link in the way  \
-                      */
+/* Until the end nobody else can put something into the folder, or a link in the way. */
+#define PRIVATE 0700
 
 static tp_status entry_error(const tp_folder *folder, const char *path, int errnum, const char *what,
                              tp_error *error)
