@@ -108,7 +108,8 @@ start "clang, ASan and UBSan"
 export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:allocator_may_return_null=1
 export UBSAN_OPTIONS=print_stacktrace=1
 configure_and_build build-asan clang -DCMAKE_BUILD_TYPE=Debug -DTP_TESTS=ON -DTP_SANITIZE=ON -DTP_CUDA=OFF -DTP_OPENCL=OFF
-run_ctest build-asan
+# The device kernels as C (the stand-in driver) are run by gcc above: clang's UBSan does not take their text yet.
+run_ctest build-asan -E gpu_stand-in
 
 if [ -z "$quick" ] && [ "$fuzz_seconds" -gt 0 ]; then
     start "fuzzing, $fuzz_seconds s a target"
