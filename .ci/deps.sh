@@ -48,6 +48,7 @@ tp_install_build_tools() {
     tp_need_command ninja ninja-build
     tp_need_command pkg-config pkg-config
     tp_need_header libcjson libcjson-dev
+    tp_need_header libpcre2-8 libpcre2-dev
     tp_need_header liblz4 liblz4-dev
     tp_need_header libxxhash libxxhash-dev
     tp_need_header libcrypto libssl-dev

@@ -230,7 +230,9 @@ static tp_status add_unit(from_df11 *c, tp_source_tensor *luts, size_t name_size
 static tp_status name_weights(from_df11 *c, const unit *u, char **names)
 {
     char shown[256];
-    const tp_df11_pattern *p = tp_df11_patterns_match(&c->patterns, u->name);
+    const tp_df11_pattern *p;
+    const tp_status status = tp_df11_patterns_match(&c->patterns, u->name, &p, c->error);
+    if (status) return status;
     size_t count = 0;
     if (p && (p->attr_count == u->weights || (!p->attr_count && u->weights == 1))) {
         for (; count < u->weights; count++) {

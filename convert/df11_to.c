@@ -1,4 +1,5 @@
 /* From bf16 safetensors to a DFloat11 checkpoint (docs/dfloat11.md). */
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,12 +118,13 @@ static tp_status each_module(to_df11 *c, module_fn fn, void *context)
 /* A pattern dictionary of the user's: as it is, or not at all. */
 static tp_status try_given(to_df11 *c, const char *module, void *context)
 {
-    const tp_df11_pattern *p = tp_df11_patterns_match(&c->patterns, module);
+    const tp_df11_pattern *p;
     (void)context;
-    if (!p) return TP_OK;
+    tp_status status = tp_df11_patterns_match(&c->patterns, module, &p, c->error);
+    if (status || !p) return status;
     const size_t count = p->attr_count ? p->attr_count : 1;
     tp_source_tensor **weights = malloc(count * sizeof *weights);
-    tp_status status = weights ? TP_OK : tp_error_memory(c->error);
+    status = weights ? TP_OK : tp_error_memory(c->error);
     size_t found = 0;
     const char *missing = "weight";
     for (; found < count && !status; found++) {
@@ -167,7 +169,9 @@ static void add_escaped(tp_text_buffer *text, const char *name, size_t size)
 static tp_status try_known(to_df11 *c, const char *module, void *context)
 {
     known_state *state = context;
-    if (!tp_df11_patterns_match(&state->matcher, module)) return TP_OK;
+    const tp_df11_pattern *p;
+    const tp_status status = tp_df11_patterns_match(&state->matcher, module, &p, c->error);
+    if (status || !p) return status;
     tp_source_tensor *weights[20];
     uint32_t has = 0;
     size_t count = 0;
@@ -214,11 +218,35 @@ static tp_status use_known(to_df11 *c, const tp_df11_known_pattern *pattern, tp_
     return status;
 }
 
-/* A unit for every matrix that is called NAME.weight; patterns with numbers in names made one. */
+static int compare_text(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+/* The pattern of a module's name, from malloc: numbers between points match any number. NULL: no memory. */
+static char *pattern_of(const char *module)
+{
+    tp_text_buffer regex = {0};
+    for (const char *at = module; *at;) {
+        const size_t part = strcspn(at, ".");
+        if (part && strspn(at, "0123456789") == part)
+            tp_text_add(&regex, "\\d+", 3);
+        else
+            add_escaped(&regex, at, part);
+        at += part;
+        if (*at) add_escaped(&regex, at++, 1);
+    }
+    if (!regex.failed) return regex.data;
+    free(regex.data);
+    return NULL;
+}
+
+/* A unit for every matrix that is called NAME.weight, and a pattern for each sort of name. */
 static tp_status use_each(to_df11 *c, tp_df11_patterns *made)
 {
     static const char end[] = ".weight";
     const size_t length = sizeof end - 1;
+    void *known = NULL; /* the patterns in `made`: a tree, since there may be as many as tensors */
     tp_status status = TP_OK;
     for (size_t i = 0; i < c->in.count && !status; i++) {
         tp_source_tensor *w = &c->in.list[i];
@@ -226,24 +254,17 @@ static tp_status use_each(to_df11 *c, tp_df11_patterns *made)
         const size_t size = w->name_size - length;
         if (memcmp(w->name + size, end, length) != 0) continue;
         char *module = strndup(w->name, size);
-        tp_text_buffer regex = {0};
-        for (size_t at = 0; module && at < size;) {
-            const size_t part = strcspn(module + at, ".");
-            if (part && strspn(module + at, "0123456789") == part)
-                tp_text_add(&regex, "\\d+", 3);
-            else
-                add_escaped(&regex, module + at, part);
-            at += part;
-            if (at < size) add_escaped(&regex, module + at++, 1);
-        }
-        if (!module || regex.failed || !regex.data)
+        char *regex = module ? pattern_of(module) : NULL;
+        char **node = regex ? tsearch(regex, &known, compare_text) : NULL;
+        if (!node)
             status = tp_error_memory(c->error);
-        else if (!tp_df11_patterns_match(made, module))
-            status = tp_df11_patterns_add(made, regex.data, NULL, 0, c->error);
+        else if (*node == regex)
+            status = tp_df11_patterns_add(made, regex, NULL, 0, c->error);
         if (!status) status = add_unit(c, module, &w, 1);
+        if (!node || *node != regex) free(regex);
         free(module);
-        free(regex.data);
     }
+    tdestroy(known, free);
     return status;
 }
 

@@ -1,21 +1,19 @@
 #include "formats/df11.h"
 
 #include <inttypes.h>
-#include <regex.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cJSON.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 
 #include "formats/layout.h"
 
 #define METADATA_MAX ((uint64_t)64 << 20) /* of a header whose metadata is read */
 #define NAME_MAX_SIZE 16384               /* of a regex, of an attribute's path */
-/* Of a regex: groups in groups, and repetitions x{n} all in all, which are compiled into copies. */
-#define GROUPS_MAX 32
-#define COPIES_MAX 1000
 
 static tp_status no_memory(tp_error *error)
 {
@@ -101,152 +99,80 @@ bool tp_df11_is_array(const char *name, size_t size, tp_df11_array *array, size_
 
 /* ------------------------------------------------------------------------------------------ patterns */
 
-/*
- * A Python regex as an extended POSIX one. Only what means the same in both is let through: literals,
- * escaped punctuation, \d and \w, classes, groups, | and quantifiers. Which of several ways a quantifier
- * takes does not matter where the whole name has to match, so lazy ones are plain ones here, and possessive
- * ones too (they could only match less).
- */
-static bool translate(const char *from, char *to, size_t capacity)
+/* Of matching one name: what a real pattern needs is some hundreds of steps, and no memory to speak of. */
+#define MATCH_STEPS_MAX 100000
+#define MATCH_MEMORY_KIB 4096
+/* Of all patterns together: a short one can be compiled into a hundred thousand bytes. */
+#define COMPILED_MAX ((size_t)64 << 20)
+
+/* Behind the '[' of a class: where its ']' is, or NULL. No classes in it, and of escapes only a few. */
+static const char *class_end(const char *p)
 {
-    size_t n = 0;
-    unsigned depth = 0;
-    unsigned long copies = 1;
-    bool quantified = false; /* what was copied last is a quantifier */
-#define PUT(text)                                                                                          \
-    do {                                                                                                   \
-        const char *put_ = text;                                                                           \
-        const size_t length_ = strlen(put_);                                                               \
-        if (n + length_ >= capacity) return false;                                                         \
-        memcpy(to + n, put_, length_);                                                                     \
-        n += length_;                                                                                      \
-    } while (0)
-    PUT("^(");
-    for (const char *p = from; *p; p++) {
-        bool quantifier = false;
-        switch (*p) {
-        case '\\':
-            p++;
-            if (*p == 'd')
-                PUT("[0-9]");
-            else if (*p == 'w')
-                PUT("[A-Za-z0-9_]");
-            else if (strchr(".[]{}()*+?|^$\\", *p) && *p)
-                PUT(((char[]){'\\', *p, 0}));
-            else if (*p == '-' || *p == '_' || *p == '/')
-                PUT(((char[]){*p, 0}));
-            else
-                return false;
-            break;
-        case '[': { /* no escapes but of punctuation, which POSIX has none for */
-            PUT("[");
-            p++;
-            if (*p == '^') {
-                PUT("^");
-                p++;
-            }
-            for (bool first = true; first || *p != ']'; p++, first = false) {
-                if (!*p || *p == '[' || (first && *p == ']')) return false;
-                if (*p != '\\') {
-                    PUT(((char[]){*p, 0}));
-                    continue;
-                }
-                p++;
-                if (*p == 'd')
-                    PUT("0-9");
-                else if (*p == 'w')
-                    PUT("A-Za-z0-9_");
-                else if (*p == '.' || *p == '_')
-                    PUT(((char[]){*p, 0}));
-                else
-                    return false;
-            }
-            PUT("]");
-            break;
-        }
-        case ')':
-            if (!depth--) return false;
-            PUT(")");
-            break;
-        case '(':
-            if (++depth > GROUPS_MAX) return false;
-            PUT("(");
-            if (p[1] == '?') {
-                if (p[2] != ':') return false;
-                p += 2;
-            }
-            break;
-        case '*':
-        case '+':
-        case '?':
-            quantifier = true;
-            if (!quantified)
-                PUT(((char[]){*p, 0}));
-            else if (*p == '*')
-                return false;
-            else
-                quantifier = false; /* x+? and x++: once */
-            break;
-        case '{': {
-            const size_t length = strspn(p + 1, "0123456789,");
-            if (!length || length > 8 || p[1 + length] != '}' || quantified) return false;
-            for (const char *q = p + 1; *q != '}';) {
-                char *end;
-                const unsigned long count = *q == ',' ? 1 : strtoul(q, &end, 10);
-                q = *q == ',' ? q + 1 : end;
-                if (count > COPIES_MAX) return false;
-                copies *= count + 1;
-                if (copies > COPIES_MAX * 4) return false;
-            }
-            for (size_t i = 0; i < length + 2; i++) PUT(((char[]){p[i], 0}));
-            p += length + 1;
-            quantifier = true;
-            break;
-        }
-        case '^':
-        case '$':
-            return false; /* the whole name is matched anyway */
-        default:
-            if ((unsigned char)*p < 0x20) return false;
-            PUT(((char[]){*p, 0}));
-        }
-        quantified = quantifier;
+    if (*p == '^') p++;
+    if (*p == ']') return NULL;
+    for (; *p != ']'; p++) {
+        if (!*p || *p == '[') return NULL;
+        if (*p == '\\' && (!*++p || !strchr("dw._-]\\", *p))) return NULL;
     }
-    if (depth) return false;
-    PUT(")$");
-#undef PUT
-    to[n] = 0;
+    return p;
+}
+
+/*
+ * Whether a regex means the same to Python, whose syntax the patterns have, and to PCRE2: literals, escaped
+ * punctuation, \d and \w, classes, groups, | and quantifiers. PCRE2 finds what else is wrong with it.
+ */
+static bool is_known_syntax(const char *regex)
+{
+    for (const char *p = regex; *p; p++) {
+        if ((unsigned char)*p < 0x20 || *p == '^' || *p == '$') return false; /* the whole name is matched */
+        if (*p == '\\') {
+            if (!*++p || !strchr("dw.[]{}()*+?|^$\\-_/", *p)) return false;
+        } else if (*p == '[') {
+            p = class_end(p + 1);
+            if (!p) return false;
+        } else if (*p == '(') {
+            if (p[1] == '*' || (p[1] == '?' && p[2] != ':')) return false;
+            if (p[1] == '?') p += 2;
+        } else if (*p == '{') {
+            if (p[1] < '0' || p[1] > '9') return false;
+        }
+    }
     return true;
 }
 
-static tp_status add_pattern(tp_df11_patterns *patterns, const char *regex, const char *posix,
-                             const char *const *attrs, size_t attr_count, const char *shown,
-                             tp_error *error)
+static tp_status compile(tp_df11_patterns *patterns, tp_df11_pattern *pattern, const char *shown,
+                         tp_error *error)
 {
-    tp_df11_pattern *list = realloc(patterns->list, (patterns->count + 1) * sizeof *list);
-    if (!list) return no_memory(error);
-    patterns->list = list;
-    tp_df11_pattern *pattern = &list[patterns->count];
-    *pattern = (tp_df11_pattern){.regex = strdup(regex), .attrs = calloc(attr_count + 1, sizeof(char *))};
-    regex_t *compiled = malloc(sizeof *compiled);
-    pattern->compiled = compiled;
-    patterns->count++; /* from here on freed with the rest */
-    if (!pattern->regex || !pattern->attrs || !compiled) {
-        free(compiled);
-        pattern->compiled = NULL;
-        return no_memory(error);
+    int code;
+    PCRE2_SIZE at;
+    pattern->compiled = pcre2_compile((PCRE2_SPTR)pattern->regex, PCRE2_ZERO_TERMINATED,
+                                      PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_UTF |
+                                          PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C,
+                                      &code, &at, NULL);
+    if (!pattern->compiled) {
+        char reason[160];
+        if (code == PCRE2_ERROR_HEAP_FAILED) return no_memory(error);
+        if (pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason) < 0) reason[0] = 0;
+        return tp_error_set(error, TP_INVALID_ARGUMENT,
+                            "pattern '%s': is not a valid regular expression: %s (at character %zu)", shown,
+                            reason, (size_t)at);
     }
-    if (regcomp(compiled, posix, REG_EXTENDED | REG_NOSUB) != 0) {
-        free(compiled);
-        pattern->compiled = NULL;
-        return tp_error_set(error, TP_INVALID_ARGUMENT, "pattern '%s': is not a valid regular expression",
+    size_t size;
+    if (pcre2_pattern_info(pattern->compiled, PCRE2_INFO_SIZE, &size) != 0 ||
+        size > COMPILED_MAX - patterns->compiled_size)
+        return tp_error_set(error, TP_LIMIT, "pattern '%s': is too large together with those before it",
                             shown);
-    }
-    for (size_t i = 0; i < attr_count; i++) {
-        pattern->attrs[i] = strdup(attrs[i]);
-        if (!pattern->attrs[i]) return no_memory(error);
-        pattern->attr_count++;
-    }
+    patterns->compiled_size += size;
+    return TP_OK;
+}
+
+static tp_status prepare_matching(tp_df11_patterns *patterns, tp_error *error)
+{
+    if (!patterns->match_data) patterns->match_data = pcre2_match_data_create(1, NULL);
+    if (!patterns->match_context) patterns->match_context = pcre2_match_context_create(NULL);
+    if (!patterns->match_data || !patterns->match_context) return no_memory(error);
+    pcre2_set_match_limit(patterns->match_context, MATCH_STEPS_MAX);
+    pcre2_set_heap_limit(patterns->match_context, MATCH_MEMORY_KIB);
     return TP_OK;
 }
 
@@ -255,17 +181,26 @@ tp_status tp_df11_patterns_add(tp_df11_patterns *patterns, const char *regex, co
 {
     char shown[TP_SHOWN_SIZE];
     tp_show(shown, regex, strlen(regex));
-    const size_t size = strlen(regex), capacity = 12 * size + 8; /* \w becomes 12 bytes, nothing more */
-    char *posix = size && size <= NAME_MAX_SIZE ? malloc(capacity) : NULL;
-    if (size && size <= NAME_MAX_SIZE && !posix) return no_memory(error);
-    if (!posix || !translate(regex, posix, capacity)) {
-        free(posix);
+    if (!*regex || strlen(regex) > NAME_MAX_SIZE || !is_known_syntax(regex))
         return tp_error_set(error, TP_INVALID_ARGUMENT,
                             "pattern '%s': is not a regular expression of the sort known here", shown);
+    if (prepare_matching(patterns, error)) return error->status;
+    if (patterns->count == patterns->capacity) {
+        const size_t capacity = patterns->capacity ? 2 * patterns->capacity : 16;
+        tp_df11_pattern *list = realloc(patterns->list, capacity * sizeof *list);
+        if (!list) return no_memory(error);
+        patterns->list = list;
+        patterns->capacity = capacity;
     }
-    const tp_status status = add_pattern(patterns, regex, posix, attrs, attr_count, shown, error);
-    free(posix);
-    return status;
+    tp_df11_pattern *pattern = &patterns->list[patterns->count++]; /* from here on freed with the rest */
+    *pattern = (tp_df11_pattern){.regex = strdup(regex), .attrs = calloc(attr_count + 1, sizeof(char *))};
+    if (!pattern->regex || !pattern->attrs) return no_memory(error);
+    for (size_t i = 0; i < attr_count; i++) {
+        pattern->attrs[i] = strdup(attrs[i]);
+        if (!pattern->attrs[i]) return no_memory(error);
+        pattern->attr_count++;
+    }
+    return compile(patterns, pattern, shown, error);
 }
 
 void tp_df11_patterns_free(tp_df11_patterns *patterns)
@@ -275,20 +210,35 @@ void tp_df11_patterns_free(tp_df11_patterns *patterns)
         for (size_t k = 0; k < p->attr_count; k++) free(p->attrs[k]);
         free(p->attrs);
         free(p->regex);
-        if (p->compiled) {
-            regfree(p->compiled);
-            free(p->compiled);
-        }
+        pcre2_code_free(p->compiled);
     }
+    pcre2_match_data_free(patterns->match_data);
+    pcre2_match_context_free(patterns->match_context);
     free(patterns->list);
     *patterns = (tp_df11_patterns){0};
 }
 
-const tp_df11_pattern *tp_df11_patterns_match(const tp_df11_patterns *patterns, const char *module)
+tp_status tp_df11_patterns_match(const tp_df11_patterns *patterns, const char *module,
+                                 const tp_df11_pattern **found, tp_error *error)
 {
-    for (size_t i = 0; i < patterns->count; i++)
-        if (regexec(patterns->list[i].compiled, module, 0, NULL, 0) == 0) return &patterns->list[i];
-    return NULL;
+    *found = NULL;
+    for (size_t i = 0; i < patterns->count && !*found; i++) {
+        const tp_df11_pattern *pattern = &patterns->list[i];
+        const int result = pcre2_match(pattern->compiled, (PCRE2_SPTR)module, strlen(module), 0, 0,
+                                       patterns->match_data, patterns->match_context);
+        if (result >= 0) {
+            *found = pattern;
+        } else if (result == PCRE2_ERROR_NOMEMORY) {
+            return no_memory(error);
+        } else if (result != PCRE2_ERROR_NOMATCH) {
+            char shown[TP_SHOWN_SIZE], name[TP_SHOWN_SIZE];
+            tp_show(shown, pattern->regex, strlen(pattern->regex));
+            tp_show(name, module, strlen(module));
+            return tp_error_set(error, TP_LIMIT, "pattern '%s': takes too many steps to match '%s'", shown,
+                                name);
+        }
+    }
+    return TP_OK;
 }
 
 static tp_status add_member(tp_df11_patterns *patterns, const cJSON *item, tp_error *error)

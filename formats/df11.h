@@ -31,13 +31,16 @@ typedef struct tp_df11_pattern {
     char **attrs; /* paths below the module, whose .weight form the unit, in this order; none: its own
                      .weight */
     size_t attr_count;
-    void *compiled;
+    struct pcre2_real_code_8 *compiled;
 } tp_df11_pattern;
 
 /* In the order in which they are tried. */
 typedef struct tp_df11_patterns {
     tp_df11_pattern *list;
-    size_t count;
+    size_t count, capacity;
+    size_t compiled_size; /* bytes of all */
+    struct pcre2_real_match_data_8 *match_data;
+    struct pcre2_real_match_context_8 *match_context;
 } tp_df11_patterns;
 
 /*
@@ -46,12 +49,14 @@ typedef struct tp_df11_patterns {
  */
 tp_status tp_df11_patterns_parse(const char *text, size_t size, tp_df11_patterns *patterns,
                                  tp_error *error);
-/* Copies its texts. The same errors, the first for a pattern that is not understood. */
+/* Copies its texts. The same errors, the first for a pattern that is not understood; TP_LIMIT: too many. */
 tp_status tp_df11_patterns_add(tp_df11_patterns *patterns, const char *regex, const char *const *attrs,
                                size_t attr_count, tp_error *error);
 void tp_df11_patterns_free(tp_df11_patterns *patterns);
-/* The first that matches, or NULL. `module` ends in a NUL. */
-const tp_df11_pattern *tp_df11_patterns_match(const tp_df11_patterns *patterns, const char *module);
+/* The first that matches, or NULL. `module` ends in a NUL. TP_LIMIT: a pattern that takes too long to match,
+ * TP_NO_MEMORY. One thread at a time. */
+tp_status tp_df11_patterns_match(const tp_df11_patterns *patterns, const char *module,
+                                 const tp_df11_pattern **found, tp_error *error);
 
 /* ------------------------------------------------------------------------------------------- config */
 

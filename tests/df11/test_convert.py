@@ -396,6 +396,13 @@ class Models(Case):
         for wrong in ('{"a(": []}', '{"a": 1}', '{"a": [1]}', "[]", "{", '{"(?=a)": []}', '{"a": ["b", "b"]}', ""):
             self.write("q.json", wrong)
             self.convert("model", "bad", "df11", "--pattern-dict", "q.json", status=2)
+        # What would take a regular expression's engine for ever, or all memory.
+        for costly in ("(x+?+)+?+", "(" * 300 + "x" + ")+" * 300, "(((x{1,99}){1,99}){1,99}){1,99}", "(?:(*ACCEPT))", "x{,9}{"):
+            self.write("q.json", json.dumps({costly: []}))
+            self.convert("model", "bad", "df11", "--pattern-dict", "q.json", status=2)
+        self.write("q.json", json.dumps({"(([a-z_.0-9]+)+)+[!?]": []}))
+        error = self.convert("model", "bad", "df11", "--pattern-dict", "q.json", status=3)
+        self.assertIn("takes too many steps to match", error)
         self.convert("model", "bad", "df11", "--pattern-dict", "no such file", status=3)
         self.write("q.json", '{"model\\\\.layers\\\\.\\\\d+": ["mlp.up_proj", "mlp.up_proj"]}')
         self.convert("model", "bad", "df11", "--pattern-dict", "q.json", status=2)

@@ -184,7 +184,8 @@ static void text(const uint8_t *data, size_t size)
     tp_df11_config config;
     size_t count = 0;
     if (tp_df11_patterns_parse(copy, size, &patterns, &error) == TP_OK) {
-        tp_df11_patterns_match(&patterns, "model.layers.12");
+        const tp_df11_pattern *found;
+        tp_df11_patterns_match(&patterns, "model.layers.12", &found, &error);
         char *result = NULL, *back = NULL;
         bool empty;
         const char *before = "{\n  \"a\": {\"}\": \"\\\"\"}\n}\n";
