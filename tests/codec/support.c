@@ -219,6 +219,12 @@ size_t all_kernels(const tp_kernels *kernels[MAX_KERNELS])
     return n;
 }
 
+size_t bulk_step(void)
+{
+    const size_t step = (size_t)number_from_environment("TP_TEST_BIT_STEP", TP_SANITIZED ? 13 : 1);
+    return step ? step : 1;
+}
+
 unsigned long long number_from_environment(const char *name, unsigned long long otherwise)
 {
     const char *text = getenv(name);

@@ -76,6 +76,11 @@ void frame_rehash(uint8_t *frame, size_t size);
 size_t all_kernels(const tp_kernels *kernels[MAX_KERNELS]);
 
 /* A limit from the environment, for more or less of a test than usual. */
+/*
+ * Raw rows, low planes, signs and mantissas make most of a frame, and one bit of them is like another: with
+ * sanitizers, which take their time, every 13th is flipped, otherwise each. TP_TEST_BIT_STEP says another.
+ */
+size_t bulk_step(void);
 unsigned long long number_from_environment(const char *name, unsigned long long otherwise);
 
 /* The groups of tests; each returns the number of failures. */
