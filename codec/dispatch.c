@@ -6,10 +6,6 @@
 #include "codec/kernels/kernels.h"
 #include "tensorpress.h"
 
-#define XXH_INLINE_ALL
-#define XXH_STATIC_LINKING_ONLY
-#include <xxhash.h>
-
 /* In ascending order of preference. */
 static const tp_kernels *const built_in[] = {
     &tp_kernels_portable,
@@ -114,22 +110,18 @@ void tp_hash128(const void *data, size_t size, uint64_t hash[2])
     tp_kernels_get()->hash128(data, size, hash);
 }
 
-_Static_assert(sizeof(XXH3_state_t) <= sizeof(tp_hasher), "tp_hasher holds an XXH3_state_t");
-_Static_assert(_Alignof(tp_hasher) >= _Alignof(XXH3_state_t), "tp_hasher is aligned for an XXH3_state_t");
-
 void tp_hasher_init(tp_hasher *hasher)
 {
-    XXH3_128bits_reset((XXH3_state_t *)(void *)hasher->state);
+    hasher->kernels = tp_kernels_get();
+    hasher->kernels->hasher_init(hasher->state);
 }
 
 void tp_hasher_add(tp_hasher *hasher, const void *data, size_t size)
 {
-    XXH3_128bits_update((XXH3_state_t *)(void *)hasher->state, data, size);
+    hasher->kernels->hasher_add(hasher->state, data, size);
 }
 
 void tp_hasher_end(const tp_hasher *hasher, uint64_t hash[2])
 {
-    const XXH128_hash_t h = XXH3_128bits_digest((const XXH3_state_t *)(const void *)hasher->state);
-    hash[0] = h.low64;
-    hash[1] = h.high64;
+    hasher->kernels->hasher_end(hasher->state, hash);
 }

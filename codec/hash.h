@@ -8,9 +8,11 @@
 uint64_t tp_hash64(const void *data, size_t size);
 void tp_hash128(const void *data, size_t size, uint64_t hash[2]);
 
-/* A running XXH3-128 over small parts (file digests, container digest). */
+/* A running XXH3-128 (stored hashes, digests of files and containers). */
+#define TP_HASHER_STATE 1280
 typedef struct tp_hasher {
-    _Alignas(64) unsigned char state[640]; /* an XXH3_state_t; the size is checked where it is used */
+    _Alignas(64) unsigned char state[TP_HASHER_STATE]; /* the kernels' own */
+    const struct tp_kernels *kernels;
 } tp_hasher;
 void tp_hasher_init(tp_hasher *hasher);
 void tp_hasher_add(tp_hasher *hasher, const void *data, size_t size);

@@ -10,6 +10,7 @@
 #include "codec/kernels/portable.h"
 
 #include "codec/kernels/hashes.h"
+#include "codec/kernels/library_hasher.h"
 
 #include "codec/kernels/entries.h"
 #include "codec/kernels/avx2_decode.h"
@@ -27,4 +28,7 @@ const tp_kernels tp_kernels_avx2 = {
     .plane_put = tp_portable_plane_put,
     .hash64 = hash64,
     .hash128 = hash128,
+    .hasher_init = hasher_init,
+    .hasher_add = hasher_add,
+    .hasher_end = hasher_end,
 };

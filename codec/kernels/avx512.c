@@ -27,6 +27,7 @@
 #define ROLLED _Pragma("GCC unroll 1")
 #endif
 
+#define PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0) /* p may be anywhere */
 #define NOINLINE __attribute__((noinline))
 
 /* Orders for permutations. RUN: i, i + step, ... */
@@ -69,6 +70,7 @@ static const _Alignas(64) uint16_t turn16[32] = {RUN32(31, -1)};
 static const _Alignas(64) uint16_t pack_low[32] = {PACK8(0), PACK8(8), PACK8(16), PACK8(24)};
 static const _Alignas(64) uint16_t pack_high[32] = {PACK8(1), PACK8(9), PACK8(17), PACK8(25)};
 
+#include "codec/kernels/avx512_hash.h"
 #include "codec/kernels/avx512_decode.h"
 #include "codec/kernels/avx512_encode.h"
 #include "codec/kernels/avx512_wide.h"
@@ -87,4 +89,7 @@ const tp_kernels tp_kernels_avx512 = {
     .plane_put = plane_put,
     .hash64 = hash64,
     .hash128 = hash128,
+    .hasher_init = hasher_init,
+    .hasher_add = hasher_add,
+    .hasher_end = hasher_end,
 };

@@ -113,8 +113,6 @@ static INLINE void step(__m512i *q, __m512i *low, const uint8_t **w, const rank_
     advance(q, low, w, lookup16(table->F, rank, entries), lookup16(table->start, rank, entries), TP_W32_K);
 }
 
-#define PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
-
 /* dst_lines, low_planes: cache lines of each that belong to a step. */
 static INLINE void prefetch_step(const stream *s, const pace *at, int dst_lines, int low_planes)
 {

@@ -12,6 +12,8 @@
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
+#include "codec/hash.h"
+
 static uint64_t hash64(const void *data, size_t size)
 {
     return XXH3_64bits(data, size);

@@ -153,6 +153,10 @@ typedef struct tp_kernels {
 
     uint64_t (*hash64)(const void *data, size_t size);
     void (*hash128)(const void *data, size_t size, uint64_t hash[2]);
+    /* A running XXH3-128, in TP_HASHER_STATE bytes aligned to 64 (codec/hash.h). */
+    void (*hasher_init)(void *state);
+    void (*hasher_add)(void *state, const void *data, size_t size);
+    void (*hasher_end)(const void *state, uint64_t hash[2]);
 } tp_kernels;
 
 extern const tp_kernels tp_kernels_portable;

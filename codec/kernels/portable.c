@@ -4,6 +4,7 @@
 #include "codec/kernels/geometry.h"
 
 #include "codec/kernels/hashes.h"
+#include "codec/kernels/library_hasher.h"
 
 /* ------------------------------------------------------------------------------------------ decoding */
 
@@ -484,4 +485,7 @@ const tp_kernels tp_kernels_portable = {
     .plane_put = tp_portable_plane_put,
     .hash64 = hash64,
     .hash128 = hash128,
+    .hasher_init = hasher_init,
+    .hasher_add = hasher_add,
+    .hasher_end = hasher_end,
 };

@@ -3,6 +3,7 @@
 #include "registry.h"
 
 #include "codec/class.h"
+#include "codec/hash.h"
 
 static void test_names(void **state)
 {
@@ -306,12 +307,48 @@ static void test_out_of_memory(void **state)
     fail_allocation = -1;
 }
 
+/* A running hash is that of the whole, however it is cut. */
+static void test_running_hashes(void **state)
+{
+    (void)state;
+    enum { MOST = 5000 };
+    static const size_t cuts[] = {1, 3, 63, 64, 65, 96, 112, 239, 240, 241, 960, 1023, 1024, 1025, 2048, 4000};
+    uint8_t *data = exact(MOST);
+    const tp_kernels *kernels[MAX_KERNELS];
+    rng r = rng_make(9);
+    for (size_t i = 0; i < MOST; i++) data[i] = (uint8_t)rng_next(&r);
+    for (size_t k = all_kernels(kernels); k-- > 0;) {
+        assert_int_equal(tp_kernel_force(kernels[k]->name), TP_OK);
+        for (size_t size = 0; size <= MOST; size += size < 2200 ? 1 : 97) {
+            uint64_t expected[2], hash[2];
+            tp_kernels_portable.hash128(data, size, expected);
+            for (size_t c = 0; c < 1 + sizeof cuts / sizeof *cuts; c++) {
+                if (c && cuts[c - 1] < 63 && size > 300) continue; /* takes long */
+                tp_hasher hasher;
+                tp_hasher_init(&hasher);
+                for (size_t at = 0, part; at < size; at += part) {
+                    part = c ? cuts[c - 1] : 1 + rng_below(&r, 1500);
+                    if (part > size - at) part = size - at;
+                    tp_hasher_add(&hasher, data + at, part);
+                    tp_hasher_add(&hasher, NULL, 0);
+                }
+                tp_hasher_end(&hasher, hash);
+                if (memcmp(hash, expected, sizeof hash) != 0)
+                    fail_msg("%s: %zu bytes in parts of %zu", kernels[k]->name, size, c ? cuts[c - 1] : 0);
+            }
+        }
+    }
+    assert_int_equal(tp_kernel_force(NULL), TP_OK);
+    free(data);
+}
+
 int run_kernels(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),         cmocka_unit_test(test_classes),
         cmocka_unit_test(test_planes),        cmocka_unit_test(test_count_bytes),
         cmocka_unit_test(test_count_symbols), cmocka_unit_test(test_hashes),
+        cmocka_unit_test(test_running_hashes),
         cmocka_unit_test(test_group_sums),    cmocka_unit_test(test_errors),
         cmocka_unit_test(test_out_of_memory),
     };
