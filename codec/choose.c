@@ -84,7 +84,7 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
     c->selector_bits = 0;
     c->tables = 1;
     sum_counts(c, 0, c->chunks - 1, 0, 0);
-    tp_symbol_record_build(log2, c->sum, c->alphabet, c->limit, &c->record[0]);
+    tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[0]);
     for (uint32_t i = 0; i < c->chunks; i++) {
         c->table[i] = 0;
         c->cost[i] = UINT64_MAX;
@@ -94,8 +94,8 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
     if (active > 1) {
         for (uint32_t i = 0; i < c->chunks; i++)
             if (c->total[i])
-                own_cost[i] =
-                    tp_symbol_record_build(log2, counts_of(c, i, 0), c->alphabet, c->limit, &c->own[i]);
+                own_cost[i] = tp_symbol_record_build(log2, counts_of(c, i, 0), c->alphabet, c->candidates,
+                                                     c->limit, &c->own[i]);
         while (c->tables < TP_MAX_TABLES) {
             uint32_t best = c->chunks;
             uint64_t most = 0;
@@ -124,7 +124,7 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
                 used = true;
             }
             if (!used) continue;
-            tp_symbol_record_build(log2, c->sum, c->alphabet, c->limit, &c->record[kept]);
+            tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[kept]);
             for (uint32_t i = 0; i < c->chunks; i++)
                 if (c->total[i] && c->table[i] == t) {
                     c->table[i] = (uint8_t)kept;
@@ -150,9 +150,9 @@ static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits
         tables * COST_OF_BYTES(4 * c->limit) / c->step + COST_OF_BYTES(c->groups * bits / 8) / c->step;
     for (uint32_t t = 0; t < tables; t++) {
         if (sum_counts(c, 0, c->chunks - 1, t * each, t * each + each - 1))
-            all += tp_symbol_record_build(log2, c->sum, c->alphabet, c->limit, &record[t]);
+            all += tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &record[t]);
         else if (sum_counts(c, 0, c->chunks - 1, 0, c->classes - 1))
-            tp_symbol_record_build(log2, c->sum, c->alphabet, c->limit, &record[t]);
+            tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &record[t]);
     }
     return all;
 }
@@ -204,25 +204,4 @@ void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *c, uint64_t by_gr
     memcpy(c->record, record, tables * sizeof *record);
     memcpy(c->cost, cost, sizeof cost);
     memset(c->table, 0, sizeof c->table);
-}
-
-void tp_choose_next_table(const tp_log2 *log2, tp_choice *c, uint32_t chunk)
-{
-    uint64_t best_cost = UINT64_MAX;
-    uint32_t best = 0;
-    if (!c->total[chunk]) return;
-    for (uint32_t t = 0; t < c->tables; t++) {
-        const uint64_t cost = tp_symbol_record_cost(log2, c->counts, c->total[chunk], &c->record[t]);
-        if (cost < best_cost) best_cost = cost, best = t;
-    }
-    if (c->tables < TP_MAX_TABLES) {
-        tp_symbol_record *own = &c->record[c->tables];
-        const uint64_t cost = tp_symbol_record_build(log2, c->counts, c->alphabet, c->limit, own);
-        if (best_cost > cost && best_cost - cost > COST_OF_BYTES(4 * c->limit) / c->step) {
-            best_cost = cost;
-            best = c->tables++;
-        }
-    }
-    c->table[chunk] = (uint8_t)best;
-    c->cost[chunk] = best_cost;
 }

@@ -18,6 +18,7 @@ typedef struct tp_choice {
     uint32_t *counts;
     uint64_t total[TP_MAX_CHUNKS];
     uint32_t chunks, classes, alphabet, limit, step, groups;
+    uint32_t candidates; /* symbols below this may be in tables; others only count */
     /* Out */
     uint32_t tables;              /* 0 if nothing was counted */
     unsigned selector_bits;       /* tables per stream: 2^this */
@@ -43,11 +44,5 @@ void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, u
 uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *choice);
 /* Then: tables chosen by chunk instead, where that is cheaper than by_group. Changes the counts. */
 void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *choice, uint64_t by_group);
-
-/*
- * Tables chunk by chunk, for alphabets too large to keep the counts of all chunks (pairs): counts holds
- * those of chunk `chunk` alone; the chunk gets the cheapest table so far, or its own where that pays.
- */
-void tp_choose_next_table(const tp_log2 *log2, tp_choice *choice, uint32_t chunk);
 
 #endif

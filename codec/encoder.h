@@ -33,7 +33,7 @@ struct tp_encoder {
     const tp_kernels *kernels;
     tp_log2 log2;
     /* Counts by chunk and class of groups: 2^10 symbols in 16 chunks, 2^12 in 4, 2^7 in 32, in 4 classes
-     * each; or those of one chunk of pairs, 2^16. */
+     * each; or 2^8 pairs of codes in 16 chunks. */
     uint32_t counts[65536];
     uint32_t coarse_counts[32768]; /* the same with one symbol bit less */
     tp_choice choice, coarse_choice;

@@ -4,6 +4,7 @@
 #define SAMPLE_STEP 4        /* every fourth group is counted */
 #define SAMPLE_FROM 32768u   /* elements; below, all are counted */
 #define SYMBOL_BIT_PAYS 4096 /* one symbol bit more must save this part of the bytes */
+#define CODES_STEP 16        /* groups, where only the commonest exponents are looked for */
 #define LZ4_SAMPLE 4096u
 #define LZ4_SAMPLES 4u
 
@@ -142,6 +143,11 @@ static bool tops_are_constant(const tp_shape *shape, const uint8_t *src, uint32_
     return i == n;
 }
 
+typedef struct pair_codes {
+    uint8_t code[256];    /* by exponent */
+    uint8_t exponent[15]; /* by code */
+} pair_codes;
+
 /* Means of the symbols of all groups (times 1024) and their classes, as first selectors. */
 static void classify(const tp_encode_state *s, const tp_shape *shape, uint32_t n, uint32_t step)
 {
@@ -152,31 +158,50 @@ static void classify(const tp_encode_state *s, const tp_shape *shape, uint32_t n
     tp_classify_groups(e->means, groups, step, TP_MAX_CLASSES, e->selectors);
 }
 
+/*
+ * Pairs are counted and encoded by codes: 0..14 for the commonest exponents of the frame in ascending order, so
+ * that pairs of codes ascend as pairs of exponents do; 15 for all others, which are exceptions.
+ */
+static void choose_codes(const tp_encode_state *s, const tp_shape *shape, uint32_t n, pair_codes *codes)
+{
+    const tp_shape single = {.T = shape->T, .R = shape->R, .low = shape->low, .c = 1, .rotated = shape->rotated};
+    uint32_t counts[256] = {0};
+    s->kernels->count_symbols(&single, s->raw, n, n < SAMPLE_FROM ? 1 : CODES_STEP, NULL, 1, counts);
+    bool chosen[256] = {false};
+    for (unsigned k = 0; k < 15; k++) {
+        unsigned best = 256;
+        for (unsigned i = 0; i < 256; i++)
+            if (!chosen[i] && (best == 256 || counts[i] > counts[best])) best = i;
+        chosen[best] = true;
+    }
+    uint8_t next = 0;
+    for (unsigned i = 0; i < 256; i++) {
+        if (chosen[i]) codes->exponent[next] = (uint8_t)i;
+        codes->code[i] = chosen[i] ? next++ : 15;
+    }
+}
+
 /* Counts chunk i: by class of its groups if there are classes. Every step-th group, from the first. */
-static void count_chunk(const tp_encode_state *s, const tp_shape *shape, uint32_t i, const uint8_t *src,
-                        uint32_t n)
+static void count_chunk(const tp_encode_state *s, const tp_shape *shape, const pair_codes *codes, uint32_t i,
+                        const uint8_t *src, uint32_t n)
 {
     tp_encoder *e = s->encoder;
     tp_choice *c = &e->choice;
-    const size_t element = s->traits->element, group_bytes = TP_GROUP * element;
+    uint32_t *counts = e->counts + (size_t)i * c->classes * c->alphabet;
     for (uint32_t first = 0; first < n; first += c->step * TP_GROUP)
         c->total[i] += (n - first < TP_GROUP ? n - first : TP_GROUP) / shape->c;
-    if (shape->c == 2) {
-        memset(e->counts, 0, c->alphabet * sizeof *e->counts);
-        s->kernels->count_symbols(shape, src, n, c->step, e->counts);
-        tp_choose_next_table(&e->log2, c, i);
+    if (shape->c == 1) {
+        const uint8_t *class =
+            c->classes > 1 ? e->selectors + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP : NULL;
+        s->kernels->count_symbols(shape, src, n, c->step, class, c->classes, counts);
         return;
     }
-    if (c->classes == 1) {
-        s->kernels->count_symbols(shape, src, n, c->step, e->counts + (size_t)i * c->alphabet);
-    } else {
-        const uint8_t *class = e->selectors + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP;
-        for (uint32_t g = 0; g * TP_GROUP < n; g += c->step) {
-            const uint32_t left = n - g * TP_GROUP;
-            s->kernels->count_symbols(shape, src + g * group_bytes, left < TP_GROUP ? left : TP_GROUP, 1,
-                                      e->counts + ((size_t)i * c->classes + class[g]) * c->alphabet);
+    s->kernels->count_pairs(shape, codes->code, src, n, c->step, counts);
+    for (unsigned k = 0; k < 255; k++) /* with a code 15: never in a table, counted together as the last */
+        if (k % 16 == 15 || k / 16 == 15) {
+            counts[255] += counts[k];
+            counts[k] = 0;
         }
-    }
 }
 
 /*
@@ -184,7 +209,7 @@ static void count_chunk(const tp_encode_state *s, const tp_shape *shape, uint32_
  * becomes the better. Fewer symbols decode faster and are preferred where they cost less than 0.02 % of the
  * frame.
  */
-static void choose_shape(const tp_encode_state *s, tp_shape *shape, bool coarser)
+static void choose_shape(const tp_encode_state *s, tp_shape *shape, const pair_codes *codes, bool coarser)
 {
     tp_encoder *e = s->encoder;
     tp_choice *c = &e->choice;
@@ -197,6 +222,7 @@ static void choose_shape(const tp_encode_state *s, tp_shape *shape, bool coarser
                                        .chunks = c->chunks,
                                        .classes = c->classes,
                                        .alphabet = c->alphabet / 2,
+                                       .candidates = c->alphabet / 2,
                                        .limit = c->limit,
                                        .step = c->step,
                                        .groups = c->groups};
@@ -211,11 +237,16 @@ static void choose_shape(const tp_encode_state *s, tp_shape *shape, bool coarser
             shape->R++;
         }
         tp_choose_tables_by_chunk(&e->log2, c, take ? coarse : fine);
-    } else if (shape->c == 1) {
+    } else {
         tp_choose_tables_by_chunk(&e->log2, c, tp_choose_tables_by_group(&e->log2, c));
     }
     if (c->selector_bits == 1) /* two tables: classes 0 and 1, 2 and 3 */
         for (uint32_t g = 0; g < c->groups; g++) e->selectors[g] >>= 1;
+    for (uint32_t t = 0; shape->c == 2 && t < c->tables; t++)
+        for (uint32_t k = 0; k < c->record[t].count; k++) {
+            uint16_t *symbol = &c->record[t].symbol[k];
+            *symbol = (uint16_t)(codes->exponent[*symbol % 16] | codes->exponent[*symbol / 16] << 8);
+        }
     for (uint32_t t = 0; t < c->tables; t++)
         tp_w32_encode_table_init(&c->record[t], 1u << (shape->T - shape->R) * shape->c, &e->table[t]);
 }
@@ -231,17 +262,20 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
     const size_t element = s->traits->element, top = shape->T / 8u, chunk = element << TP_CHUNK_LOG2;
     const uint32_t elements = (uint32_t)(s->raw_size / element);
     const bool pairs = shape->c == 2;
+    pair_codes codes;
     c->counts = e->counts;
     c->chunks = chunks;
     c->tables = 0;
     c->selector_bits = 0;
     c->classes = pairs || s->level == TP_LEVEL_FAST ? 1 : TP_MAX_CLASSES;
-    c->alphabet = 1u << (shape->T - shape->R) * shape->c;
+    c->alphabet = pairs ? 256 : 1u << (shape->T - shape->R);
+    c->candidates = pairs ? 255 : c->alphabet;
     c->limit = pairs ? 128 : 64;
     c->step = count_step(s, elements);
     c->groups = (elements + TP_GROUP - 1) / TP_GROUP;
     memset(c->total, 0, sizeof c->total);
-    if (!pairs) memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);
+    memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);
+    if (pairs) choose_codes(s, shape, elements, &codes);
     if (c->classes > 1) classify(s, shape, elements, c->step);
 
     for (uint32_t i = 0; i < chunks; i++) {
@@ -254,10 +288,10 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
             plan->mode = TP_MODE_CONSTANT;
             plan->value = low_coded ? value_of(src + shape->low, top) : value_of(src, element);
         } else {
-            count_chunk(s, shape, i, src, n);
+            count_chunk(s, shape, &codes, i, src, n);
         }
     }
-    choose_shape(s, shape, coarser);
+    choose_shape(s, shape, &codes, coarser);
     bool streams = false;
 
     for (uint32_t i = 0; i < chunks; i++) {

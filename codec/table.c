@@ -26,6 +26,13 @@ void tp_log2_init(tp_log2 *log2)
     }
 }
 
+static void weigh(const tp_log2 *log2, uint64_t count, uint32_t F, uint32_t scale, uint64_t *gain,
+                  uint64_t *loss)
+{
+    *gain = F < scale - 1 ? count * (log2->of[F + 1] - log2->of[F]) + 1 : 0;
+    *loss = F > 1 ? count * (log2->of[F] - log2->of[F - 1]) + 1 : UINT64_MAX;
+}
+
 /*
  * Frequencies for count[0..n) that sum to `scale`, each at least 1 and at most scale - 1, near the least
  * cost -sum count * log2(F): rounded shares, brought to the sum by the cheapest single steps, then single
@@ -34,6 +41,7 @@ void tp_log2_init(tp_log2 *log2)
 static void quantise(const tp_log2 *log2, const uint64_t *count, uint32_t n, uint64_t total, uint32_t scale,
                      uint16_t *F)
 {
+    uint64_t gain[256], loss[256]; /* of a slot more or less; 0 and UINT64_MAX where that cannot be */
     uint32_t sum = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t share = (count[i] * scale + total / 2) / total;
@@ -41,32 +49,25 @@ static void quantise(const tp_log2 *log2, const uint64_t *count, uint32_t n, uin
         if (share > scale - 1) share = scale - 1;
         F[i] = (uint16_t)share;
         sum += F[i];
+        weigh(log2, count[i], F[i], scale, &gain[i], &loss[i]);
     }
     /* Every pass moves the sum by one or, once it is right, moves one slot; 2 * n passes are plenty, since
      * each share is off by less than 1 but for the n symbols raised to 1. */
     for (uint32_t moves = 0; sum != scale || moves < 2 * n; moves++) {
-        uint32_t up = n, down = n;
-        uint64_t gain = 0, loss = UINT64_MAX;
-        for (uint32_t i = 0; i < n; i++) {
-            if (F[i] < scale - 1) {
-                const uint64_t g = count[i] * (log2->of[F[i] + 1] - log2->of[F[i]]) + 1;
-                if (g > gain) gain = g, up = i;
-            }
-            if (F[i] > 1) {
-                const uint64_t l = count[i] * (log2->of[F[i]] - log2->of[F[i] - 1]) + 1;
-                if (l < loss) loss = l, down = i;
-            }
-        }
-        if (sum < scale) {
-            F[up]++;
+        uint32_t up = 0, down = 0;
+        for (uint32_t i = 1; i < n && sum <= scale; i++)
+            if (gain[i] > gain[up]) up = i;
+        for (uint32_t i = 1; i < n && sum >= scale; i++)
+            if (loss[i] < loss[down]) down = i;
+        if (sum == scale && (up == down || gain[up] <= loss[down])) break;
+        const bool more = sum <= scale, less = sum >= scale;
+        if (more) {
+            weigh(log2, count[up], ++F[up], scale, &gain[up], &loss[up]);
             sum++;
-        } else if (sum > scale) {
-            F[down]--;
+        }
+        if (less) {
+            weigh(log2, count[down], --F[down], scale, &gain[down], &loss[down]);
             sum--;
-        } else {
-            if (up == n || down == n || up == down || gain <= loss) break;
-            F[up]++;
-            F[down]--;
         }
     }
 }
@@ -82,23 +83,13 @@ static bool before(kept_symbol a, kept_symbol b)
     return a.count != b.count ? a.count > b.count : a.symbol < b.symbol;
 }
 
-static bool all_zero(const uint32_t counts[8])
-{
-    return !(tp_load64(counts) | tp_load64(counts + 2) | tp_load64(counts + 4) | tp_load64(counts + 6));
-}
-
 /* The `limit` most frequent symbols, in that order; rarer ones than 1/16384 are cheaper as exceptions: 32
  * bits now and then against a sixteenth of a slot from all others. */
-static uint32_t keep_frequent(const uint32_t *counts, uint32_t alphabet, uint64_t total, uint32_t limit,
+static uint32_t keep_frequent(const uint32_t *counts, uint32_t candidates, uint64_t total, uint32_t limit,
                               kept_symbol *kept)
 {
     uint32_t n = 0;
-    for (uint32_t symbol = 0; symbol < alphabet; symbol++) {
-        /* Alphabets of pairs are nearly empty. */
-        if (symbol % 8 == 0 && alphabet - symbol >= 8 && all_zero(counts + symbol)) {
-            symbol += 7;
-            continue;
-        }
+    for (uint32_t symbol = 0; symbol < candidates; symbol++) {
         const uint32_t c = counts[symbol];
         if (!c || ((uint64_t)c * 16384 < total && n >= 2)) continue;
         const kept_symbol new = {c, symbol};
@@ -114,10 +105,13 @@ static uint32_t keep_frequent(const uint32_t *counts, uint32_t alphabet, uint64_
 static uint64_t build(const tp_log2 *log2, const kept_symbol *kept, uint32_t n, uint64_t total,
                       tp_symbol_record *record)
 {
-    kept_symbol two[2];
-    if (n == 1) { /* a table has at least two entries */
-        two[0] = kept[0];
-        two[1] = (kept_symbol){0, kept[0].symbol ^ 1u};
+    kept_symbol two[2] = {{0, 0}, {0, 1}};
+    if (n < 2) { /* a table has at least two entries */
+        if (n == 1) {
+            two[0] = kept[0];
+            /* its neighbour: not code 15, the last of 16, where symbols are pairs of codes */
+            two[1].symbol = kept[0].symbol % 16 ? kept[0].symbol - 1 : kept[0].symbol + 1;
+        }
         kept = two;
         n = 2;
     }
@@ -145,12 +139,12 @@ static uint64_t build(const tp_log2 *log2, const kept_symbol *kept, uint32_t n, 
 }
 
 uint64_t tp_symbol_record_build(const tp_log2 *log2, const uint32_t *counts, uint32_t alphabet,
-                                uint32_t limit, tp_symbol_record *record)
+                                uint32_t candidates, uint32_t limit, tp_symbol_record *record)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < alphabet; i++) total += counts[i];
     kept_symbol kept[TP_MAX_SYMBOLS];
-    const uint32_t n = keep_frequent(counts, alphabet, total, limit, kept);
+    const uint32_t n = keep_frequent(counts, candidates, total, limit, kept);
     uint64_t cost = build(log2, kept, n, total, record);
     /* At most 32 entries fit one register of a decoder: preferred where it costs less than 0.05 %. */
     if (n > 32 && limit <= 64) {

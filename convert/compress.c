@@ -470,8 +470,9 @@ static void close_all(compression *c)
 tp_status tp_compress_file(const char *in_path, int in_fd, const char *out_path, int out_fd,
                            const tp_options *options, tp_report *report, tp_error *error)
 {
-    compression *c = calloc(1, sizeof *c);
+    compression *c = aligned_alloc(_Alignof(compression), sizeof *c); /* the hashers in it are aligned */
     if (!c) return tp_error_memory(error);
+    memset(c, 0, sizeof *c);
     if (options)
         c->options = *options;
     else

@@ -93,18 +93,32 @@ static tp_planned_job *add_job(test *t, size_t bytes, u64 result)
 
 /* -------------------------------------------------------------------------------------------- streams */
 
+/* Those of every step-th group. */
+static void count_pairs(test *t, const tp_shape *shape, uint32_t n, uint32_t step)
+{
+    const size_t element = tp_shape_element(shape);
+    for (size_t i = 0; i + 2 <= n; i += 2) {
+        const uint8_t *top = t->source + i * element + shape->low;
+        if (i / TP_GROUP % step == 0)
+            t->counts[tp_symbol_of(*shape, tp_load16(top)) | tp_symbol_of(*shape, tp_load16(top + element)) << 8]++;
+    }
+}
+
 /* The tables of a stream into the input: of the source's own symbols, and for a second and more of others'.
  */
 static u64 make_tables(test *t, const tp_shape *shape, uint32_t n, unsigned selector_bits, pattern kind)
 {
     const u64 at = t->input_used;
-    const uint32_t alphabet = shape->c == 2 ? 65536 : 1u << (shape->T - shape->R);
+    const uint32_t alphabet = 1u << (shape->T - shape->R) * shape->c;
     for (unsigned i = 0; i < 1u << selector_bits; i++) {
         tp_symbol_record record;
         memset(t->counts, 0, sizeof t->counts);
-        tp_kernels_portable.count_symbols(shape, t->source, n, i + 1, t->counts);
+        if (shape->c == 2)
+            count_pairs(t, shape, n, i + 1);
+        else
+            tp_kernels_portable.count_symbols(shape, t->source, n, i + 1, NULL, 1, t->counts);
         t->counts[random_symbol(t, shape->T - shape->R, kind)]++; /* so that there is one */
-        tp_symbol_record_build(&t->log2, t->counts, alphabet, 64u * shape->c, &record);
+        tp_symbol_record_build(&t->log2, t->counts, alphabet, alphabet, 64u * shape->c, &record);
         tp_symbol_record_store(&record, shape->c == 2, t->input + t->input_used);
         tp_w32_encode_table_init(&record, alphabet, &t->tables[i]);
         t->input_used += 256u * shape->c;

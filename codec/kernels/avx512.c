@@ -83,6 +83,7 @@ const tp_kernels tp_kernels_avx512 = {
     .w32_encode = w32_encode,
     .wide_encode = wide_encode,
     .count_symbols = count_symbols,
+    .count_pairs = count_pairs,
     .group_sums = group_sums,
     .count_bytes = count_bytes,
     .plane_get = plane_get,

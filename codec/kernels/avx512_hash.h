@@ -103,18 +103,18 @@ static uint64_t hash_merge(__m512i state, size_t secret_at, uint64_t start)
 }
 
 typedef struct hasher {
-    __m512i acc;
+    uint64_t acc[8];
     uint64_t size;
     size_t held; /* bytes of the block: 0 only at the start, as a block is taken when more follows */
     /* What went before the block, for the last stripe; the block. */
-    _Alignas(64) uint8_t bytes[HASH_STRIPE + HASH_BLOCK];
+    uint8_t bytes[HASH_STRIPE + HASH_BLOCK];
 } hasher;
 _Static_assert(sizeof(hasher) <= TP_HASHER_STATE, "tp_hasher holds a hasher");
 
 static void hasher_init(void *state)
 {
     hasher *h = state;
-    h->acc = hash_start();
+    _mm512_storeu_si512(h->acc, hash_start());
     h->size = 0;
     h->held = 0;
 }
@@ -125,6 +125,7 @@ static void hasher_add(void *state, const void *data, size_t size)
     uint8_t *const before = h->bytes, *const block = h->bytes + HASH_STRIPE;
     const uint8_t *p = data;
     if (!size) return;
+    __m512i acc = _mm512_loadu_si512(h->acc);
     h->size += size;
     if (h->held) {
         size_t part = HASH_BLOCK - h->held;
@@ -134,11 +135,11 @@ static void hasher_add(void *state, const void *data, size_t size)
         p += part;
         size -= part;
         if (!size) return;
-        h->acc = hash_blocks(h->acc, block, 1); /* it is full, and more follows */
+        acc = hash_blocks(acc, block, 1); /* it is full, and more follows */
         memcpy(before, block + HASH_BLOCK - HASH_STRIPE, HASH_STRIPE);
     }
     const size_t blocks = hash_blocks_of(size);
-    h->acc = hash_blocks(h->acc, p, blocks);
+    _mm512_storeu_si512(h->acc, hash_blocks(acc, p, blocks));
     p += blocks * HASH_BLOCK;
     size -= blocks * HASH_BLOCK;
     if (blocks) memcpy(before, p - HASH_STRIPE, HASH_STRIPE);
@@ -153,7 +154,7 @@ static void hasher_end(const void *state, uint64_t hash[2])
         hash128(h->bytes + HASH_STRIPE, (size_t)h->size, hash);
         return;
     }
-    const __m512i acc = hash_last_block(h->acc, h->bytes + HASH_STRIPE, h->held);
+    const __m512i acc = hash_last_block(_mm512_loadu_si512(h->acc), h->bytes + HASH_STRIPE, h->held);
     hash[0] = hash_merge(acc, HASH_SECRET_LOW, h->size * HASH_P64_1);
     hash[1] = hash_merge(acc, HASH_SECRET_HIGH, ~(h->size * HASH_P64_2));
 }

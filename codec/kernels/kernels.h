@@ -137,10 +137,13 @@ typedef struct tp_kernels {
     size_t (*wide_encode)(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table,
                           uint8_t *payload, size_t capacity, uint8_t *scratch, uint32_t *nw);
 
-    /* Adds to counts[2^s] (pairs: [65536]) the symbols of the groups 0, step, 2 * step, ... of n elements;
-     * of a partial last group the elements that exist (pairs: the whole pairs). */
+    /* Adds to counts[class[group]][2^s] the symbols (c = 1) of the groups 0, step, 2 * step, ... of n elements;
+     * of a partial last group the elements that exist. class is below `classes`; NULL: all 0. */
     void (*count_symbols)(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step,
-                          uint32_t *counts);
+                          const uint8_t *class, uint32_t classes, uint32_t *counts);
+    /* Likewise the whole pairs (shape with c = 2) by code: code[first] | code[second] << 4, codes 0..15. */
+    void (*count_pairs)(const tp_shape *shape, const uint8_t code[256], const uint8_t *src, uint32_t n,
+                        uint32_t step, uint32_t counts[256]);
     /* sums[g]: the sum of the symbols (c = 1) of the elements of group g, for all groups of n elements. */
     void (*group_sums)(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t *sums);
     /* Adds the bytes of the 1024-byte groups 0, step, ... to counts[256]. */

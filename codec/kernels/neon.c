@@ -20,6 +20,7 @@ const tp_kernels tp_kernels_neon = {
     .w32_encode = tp_portable_w32_encode,
     .wide_encode = tp_portable_wide_encode,
     .count_symbols = tp_portable_count_symbols,
+    .count_pairs = tp_portable_count_pairs,
     .group_sums = tp_portable_group_sums,
     .count_bytes = tp_portable_count_bytes,
     .plane_get = tp_portable_plane_get,

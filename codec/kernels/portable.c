@@ -416,26 +416,40 @@ size_t tp_portable_wide_encode(const uint8_t *src, uint32_t n, const tp_wide_enc
 
 /* ---------------------------------------------------------------------------------- counts and planes */
 
-TP_INLINE void count_stream(tp_shape s, const uint8_t *src, uint32_t n, uint32_t step, uint32_t *counts)
+TP_INLINE void count_stream(tp_shape s, const uint8_t *src, uint32_t n, uint32_t step, const uint8_t *class,
+                            uint32_t *counts)
 {
     const unsigned element = s.T / 8u + s.low, width = s.T - s.R;
     for (size_t first = 0; first < n; first += (size_t)step * TP_GROUP) {
         const size_t last = n - first < TP_GROUP ? n : first + TP_GROUP;
-        for (size_t i = first; i + s.c <= last; i += s.c) {
-            uint32_t symbol = 0;
-            for (unsigned k = 0; k < s.c; k++) {
-                const uint8_t *p = src + (i + k) * element + s.low;
-                symbol |= tp_symbol_of(s, s.T == 16 ? tp_load16(p) : *p) << width * k;
-            }
-            counts[symbol]++;
+        uint32_t *const into = counts + (class ? (size_t)class[first / TP_GROUP] << width : 0);
+        for (size_t i = first; i < last; i++) {
+            const uint8_t *p = src + i * element + s.low;
+            into[tp_symbol_of(s, s.T == 16 ? tp_load16(p) : *p)]++;
         }
     }
 }
 
 void tp_portable_count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step,
-                               uint32_t *counts)
+                               const uint8_t *class, uint32_t classes, uint32_t *counts)
 {
-    TP_FOR_SHAPE(shape, count_stream, src, n, step, counts);
+    (void)classes;
+    TP_FOR_SHAPE(shape, count_stream, src, n, step, class, counts);
+}
+
+void tp_portable_count_pairs(const tp_shape *shape, const uint8_t code[256], const uint8_t *src, uint32_t n,
+                             uint32_t step, uint32_t counts[256])
+{
+    const tp_shape s = *shape;
+    const size_t element = tp_shape_element(shape);
+    for (size_t first = 0; first < n; first += (size_t)step * TP_GROUP) {
+        const size_t last = n - first < TP_GROUP ? n : first + TP_GROUP;
+        for (size_t i = first; i + 2 <= last; i += 2) {
+            const uint8_t *top = src + i * element + s.low;
+            const unsigned a = code[tp_symbol_of(s, tp_load16(top))];
+            counts[a | (unsigned)code[tp_symbol_of(s, tp_load16(top + element))] << 4]++;
+        }
+    }
 }
 
 TP_INLINE void sum_stream(tp_shape s, const uint8_t *src, uint32_t n, uint32_t *sums)
@@ -479,6 +493,7 @@ const tp_kernels tp_kernels_portable = {
     .w32_encode = tp_portable_w32_encode,
     .wide_encode = tp_portable_wide_encode,
     .count_symbols = tp_portable_count_symbols,
+    .count_pairs = tp_portable_count_pairs,
     .group_sums = tp_portable_group_sums,
     .count_bytes = tp_portable_count_bytes,
     .plane_get = tp_portable_plane_get,

@@ -119,13 +119,22 @@ static void test_count_bytes(void **state)
             }
 }
 
+/* The symbol of element `at`. */
+static uint32_t symbol_at(const ref_shape *reference, const tp_shape *shape, const uint8_t *src, size_t at)
+{
+    const uint8_t *p = src + at * tp_shape_element(shape) + shape->low;
+    return ref_symbol(reference, shape->T == 16 ? p[0] | (uint32_t)p[1] << 8 : p[0]);
+}
+
 static void test_count_symbols(void **state)
 {
     (void)state;
+    enum { CLASSES = 4, GROUPS = 200 };
     const tp_kernels *kernels[MAX_KERNELS];
     split_shape shapes[MAX_SPLIT_SHAPES];
     const size_t n = all_kernels(kernels), shape_count = all_split_shapes(shapes);
-    uint32_t *counts = exact(65536 * 4), *expected = exact(65536 * 4);
+    uint32_t *counts = exact(CLASSES * 4096 * 4), *expected = exact(CLASSES * 4096 * 4);
+    uint8_t class[GROUPS], code[256];
     rng r = rng_make(3);
     for (size_t k = 0; k < n; k++)
         for (size_t j = 0; j < shape_count; j++)
@@ -133,27 +142,31 @@ static void test_count_symbols(void **state)
                 const tp_shape shape = kernel_shape(&shapes[j]);
                 const ref_shape reference = reference_shape(&shapes[j]);
                 const uint32_t length = (uint32_t)sizes[i], step = 1 + (uint32_t)(i % 4);
-                const uint32_t alphabet = 1u << shapes[j].s * shapes[j].c;
-                const size_t size = tp_shape_element(&shape);
-                uint8_t *src = exact(length * size);
-                rng_fill(&r, src, length * size);
+                const bool pairs = shapes[j].c == 2, classes = i % 2;
+                const uint32_t alphabet = pairs ? 256 : 1u << shapes[j].s, size = (classes ? CLASSES : 1) * alphabet;
+                uint8_t *src = exact(length * tp_shape_element(&shape));
+                assert_in_range(length, 0, GROUPS * 1024);
+                rng_fill(&r, src, length * tp_shape_element(&shape));
                 if (i % 3 == 0) make_data(DATA_CONSTANT, shapes[j].cls, &r, src, length);
-                memset(counts, 0, alphabet * sizeof *counts);
-                memset(expected, 0, alphabet * sizeof *expected);
+                for (size_t g = 0; g < GROUPS; g++) class[g] = (uint8_t)rng_below(&r, CLASSES);
+                for (size_t v = 0; v < 256; v++) code[v] = (uint8_t)rng_below(&r, 16);
+                for (size_t v = 0; v < size; v++) counts[v] = expected[v] = rng_below(&r, 9); /* added to */
                 for (uint32_t at = 0; at + shapes[j].c <= length; at += shapes[j].c) {
                     if (at / 1024 % step) continue;
-                    uint32_t symbol = 0;
-                    for (unsigned e = 0; e < shapes[j].c; e++) {
-                        const uint8_t *p = src + (at + e) * size + shape.low;
-                        symbol |= ref_symbol(&reference, shape.T == 16 ? p[0] | (uint32_t)p[1] << 8 : p[0])
-                                  << 8 * e;
-                    }
-                    expected[symbol]++;
+                    const uint32_t symbol = symbol_at(&reference, &shape, src, at);
+                    if (pairs)
+                        expected[code[symbol] | code[symbol_at(&reference, &shape, src, at + 1)] << 4]++;
+                    else
+                        expected[(classes ? class[at / 1024] * alphabet : 0) + symbol]++;
                 }
-                kernels[k]->count_symbols(&shape, src, length, step, counts);
-                if (memcmp(counts, expected, alphabet * sizeof *counts))
-                    fail_msg("%s: count_symbols of %u elements, %s s %u c %u, step %u", kernels[k]->name,
-                             length, tp_class_name(shapes[j].cls), shapes[j].s, shapes[j].c, step);
+                if (pairs)
+                    kernels[k]->count_pairs(&shape, code, src, length, step, counts);
+                else
+                    kernels[k]->count_symbols(&shape, src, length, step, classes ? class : NULL,
+                                              classes ? CLASSES : 1, counts);
+                if (memcmp(counts, expected, size * sizeof *counts))
+                    fail_msg("%s: counts of %u elements, %s s %u c %u, step %u", kernels[k]->name, length,
+                             tp_class_name(shapes[j].cls), shapes[j].s, shapes[j].c, step);
                 free(src);
             }
     free(counts);

@@ -124,7 +124,7 @@ static void test_symbol_tables(void **state)
         make_counts(&r, counts, alphabet, total);
         uint64_t all = 0;
         for (uint32_t i = 0; i < alphabet; i++) all += counts[i];
-        const uint64_t cost = tp_symbol_record_build(&logs, counts, alphabet, limit, &record);
+        const uint64_t cost = tp_symbol_record_build(&logs, counts, alphabet, alphabet, limit, &record);
         check_record(&record, alphabet, limit);
         assert_int_equal(cost, tp_symbol_record_cost(&logs, counts, all, &record));
         const double best = best_symbol_cost(counts, alphabet, limit), its = (double)cost / 65536;
@@ -134,6 +134,32 @@ static void test_symbol_tables(void **state)
                      alphabet, (unsigned)all, its, best, 100 * (its / best - 1));
     }
     free(counts);
+}
+
+/* Pairs of codes: what has a code 15 is counted, and never in a table; even if there is little else. */
+static void test_pair_tables(void **state)
+{
+    (void)state;
+    tp_log2_init(&logs);
+    uint32_t counts[256];
+    rng r = rng_make(32);
+    for (unsigned round = 0; round < 400; round++) {
+        tp_symbol_record record;
+        memset(counts, 0, sizeof counts);
+        for (uint32_t left = round % 5; left; left--) {
+            uint32_t k = rng_below(&r, 255);
+            if (k % 16 < 15 && k / 16 < 15) counts[k] = 1 + rng_below(&r, 1000);
+        }
+        counts[255] = round % 3 ? 1 + rng_below(&r, 100) : 0;
+        uint64_t all = 0;
+        for (uint32_t i = 0; i < 256; i++) all += counts[i];
+        if (!all) continue;
+        const uint64_t cost = tp_symbol_record_build(&logs, counts, 256, 255, 128, &record);
+        check_record(&record, 256, 128);
+        for (uint32_t i = 0; i < record.count; i++)
+            assert_true(record.symbol[i] % 16 < 15 && record.symbol[i] / 16 < 15);
+        assert_int_equal(cost, tp_symbol_record_cost(&logs, counts, all, &record));
+    }
 }
 
 static void test_wide_tables(void **state)
@@ -277,6 +303,7 @@ int run_tables(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_log2),        cmocka_unit_test(test_symbol_tables),
+        cmocka_unit_test(test_pair_tables),
         cmocka_unit_test(test_wide_tables), cmocka_unit_test(test_decoding_tables),
         cmocka_unit_test(test_reciprocals),
     };
