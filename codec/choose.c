@@ -83,7 +83,7 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
     uint32_t active = 0;
     c->selector_bits = 0;
     c->tables = 1;
-    sum_counts(c, 0, c->chunks - 1, 0, 0);
+    const uint64_t total = sum_counts(c, 0, c->chunks - 1, 0, 0);
     tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[0]);
     for (uint32_t i = 0; i < c->chunks; i++) {
         c->table[i] = 0;
@@ -92,10 +92,20 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
     }
     saving(log2, c, &c->record[0], c->cost);
     if (active > 1) {
+        /* A table is made only for a chunk that could by itself earn half of it: where the common table costs it
+         * more than its entropy and its share of what any table wastes. */
+        uint64_t cost_of_all = 0;
         for (uint32_t i = 0; i < c->chunks; i++)
-            if (c->total[i])
+            if (c->total[i]) cost_of_all += c->cost[i];
+        const uint64_t entropy = tp_entropy(log2, c->sum, c->alphabet, total);
+        const uint64_t waste = cost_of_all > entropy ? cost_of_all - entropy : 0;
+        for (uint32_t i = 0; i < c->chunks; i++) {
+            own_cost[i] = UINT64_MAX;
+            if (c->total[i] && c->cost[i] > tp_entropy(log2, counts_of(c, i, 0), c->alphabet, c->total[i]) +
+                                                waste / total * c->total[i] + record_cost / 2)
                 own_cost[i] = tp_symbol_record_build(log2, counts_of(c, i, 0), c->alphabet, c->candidates,
                                                      c->limit, &c->own[i]);
+        }
         while (c->tables < TP_MAX_TABLES) {
             uint32_t best = c->chunks;
             uint64_t most = 0;

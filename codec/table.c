@@ -26,6 +26,22 @@ void tp_log2_init(tp_log2 *log2)
     }
 }
 
+/* Of v > 0; rounded down, by at most 2^-11. */
+static uint64_t log2_of(const tp_log2 *log2, uint64_t v)
+{
+    const unsigned bits = 64 - (unsigned)__builtin_clzll(v), shift = bits > 12 ? bits - 12 : 0;
+    return log2->of[v >> shift] + (uint64_t)shift * COST_BIT;
+}
+
+uint64_t tp_entropy(const tp_log2 *log2, const uint32_t *counts, uint32_t alphabet, uint64_t total)
+{
+    uint64_t saved = 0;
+    for (uint32_t i = 0; i < alphabet; i++)
+        if (counts[i]) saved += counts[i] * log2_of(log2, counts[i]);
+    const uint64_t most = total ? total * log2_of(log2, total) : 0;
+    return most > saved ? most - saved : 0;
+}
+
 static void weigh(const tp_log2 *log2, uint64_t count, uint32_t F, uint32_t scale, uint64_t *gain,
                   uint64_t *loss)
 {

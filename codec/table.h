@@ -12,6 +12,8 @@ typedef struct tp_log2 {
     uint32_t of[4097];
 } tp_log2;
 void tp_log2_init(tp_log2 *log2);
+/* About the least that any table makes of counts[alphabet], `total` in all: their entropy. */
+uint64_t tp_entropy(const tp_log2 *log2, const uint32_t *counts, uint32_t alphabet, uint64_t total);
 
 /* The record as stored: F and symbols ascending. */
 typedef struct tp_symbol_record {
