@@ -179,12 +179,10 @@ static size_t encode_split(const tp_encode_state *s, unsigned symbol_bits, unsig
     for (uint32_t i = 0; i < e->wide.count; i++)
         tp_wide_record_store(e->wide.F[i], s->frame + TP_FRAME_HEADER + tables + 512u * i);
 
-    uint64_t hashes[MAX_CHUNKS];
     for (uint32_t i = 0; i < chunks; i++) {
         const size_t start = i * chunk, bytes = tp_chunk_bytes(s, i, chunk);
-        hashes[i] = s->kernels->hash64(s->raw + start, bytes);
         if (!tp_put_top(s, &w, &shape, s->raw + start, (uint32_t)(bytes / element), low_coded,
-                        &e->plan[i][0], hashes[i]))
+                        &e->plan[i][0], e->hash[i]))
             return 0;
         for (unsigned y = 0; low_coded && y < shape.low; y++)
             if (!tp_put_plane(s, &w, s->raw + start, bytes, (unsigned)element, y, &e->plan[i][1 + y],
@@ -204,7 +202,7 @@ static size_t encode_split(const tp_encode_state *s, unsigned symbol_bits, unsig
     h[11] = (uint8_t)e->wide.count;
     h[12] = (uint8_t)(1u << e->choice.selector_bits);
     tp_store32(h + 24, (uint32_t)(chunks * parts));
-    put_hashes(s, (size_t)(w.start - s->frame), stored, hashes, chunks);
+    put_hashes(s, (size_t)(w.start - s->frame), stored, e->hash, chunks);
     return stored;
 }
 

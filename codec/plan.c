@@ -148,12 +148,11 @@ typedef struct pair_codes {
     uint8_t exponent[15]; /* by code */
 } pair_codes;
 
-/* Means of the symbols of all groups (times 1024) and their classes, as first selectors. */
-static void classify(const tp_encode_state *s, const tp_shape *shape, uint32_t n, uint32_t step)
+/* Means of the symbols of all groups (times 1024), from their sums, and their classes, as first selectors. */
+static void classify(const tp_encode_state *s, uint32_t n, uint32_t step)
 {
     tp_encoder *e = s->encoder;
     const uint32_t groups = (n + TP_GROUP - 1) / TP_GROUP, last = n % TP_GROUP;
-    s->kernels->group_sums(shape, s->raw, n, e->means);
     if (last) e->means[groups - 1] = (uint32_t)((uint64_t)e->means[groups - 1] * TP_GROUP / last);
     tp_classify_groups(e->means, groups, step, TP_MAX_CLASSES, e->selectors);
 }
@@ -253,7 +252,8 @@ static void choose_shape(const tp_encode_state *s, tp_shape *shape, const pair_c
 
 /*
  * The tables of a frame and what becomes of each chunk's elements (or, low_coded, their top parts). With
- * `coarser`, *shape may come back with one symbol bit less.
+ * `coarser`, *shape may come back with one symbol bit less. Also hashes the chunks: the first pass over a frame
+ * is at the speed of memory, and what else needs all of a chunk follows while it is in the cache.
  */
 void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint32_t chunks, bool low_coded)
 {
@@ -276,14 +276,22 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
     memset(c->total, 0, sizeof c->total);
     memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);
     if (pairs) choose_codes(s, shape, elements, &codes);
-    if (c->classes > 1) classify(s, shape, elements, c->step);
-
+    if (c->classes > 1) {
+        for (uint32_t i = 0; i < chunks; i++) {
+            const size_t bytes = tp_chunk_bytes(s, i, chunk);
+            e->hash[i] = s->kernels->hash64(s->raw + i * chunk, bytes);
+            s->kernels->group_sums(shape, s->raw + i * chunk, (uint32_t)(bytes / element),
+                                   e->means + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP);
+        }
+        classify(s, elements, c->step);
+    }
     for (uint32_t i = 0; i < chunks; i++) {
         const uint8_t *src = s->raw + i * chunk;
         const size_t bytes = tp_chunk_bytes(s, i, chunk);
         const uint32_t n = (uint32_t)(bytes / element);
         tp_part_plan *plan = &e->plan[i][0];
         *plan = (tp_part_plan){.mode = TP_MODE_RAW};
+        if (c->classes == 1) e->hash[i] = s->kernels->hash64(src, bytes);
         if (low_coded ? tops_are_constant(shape, src, n, element) : is_constant(src, bytes, element)) {
             plan->mode = TP_MODE_CONSTANT;
             plan->value = low_coded ? value_of(src + shape->low, top) : value_of(src, element);
