@@ -30,19 +30,50 @@ static const uint32_t *counts_of(const tp_choice *c, uint32_t chunk, uint32_t cl
     return c->counts + ((size_t)chunk * c->classes + class) * c->alphabet;
 }
 
-/* Counts and their number of chunk `chunk` (or all) and the classes first..last, into c->sum. */
-static uint64_t sum_counts(tp_choice *c, uint32_t first_chunk, uint32_t last_chunk, uint32_t first,
-                           uint32_t last)
+uint64_t tp_choice_sum(tp_choice *c)
+{
+    const size_t symbols = (size_t)c->classes * c->alphabet;
+    uint64_t total = 0;
+    memset(c->class_sum, 0, symbols * sizeof *c->class_sum);
+    for (uint32_t i = 0; i < c->chunks; i++) {
+        const uint32_t *counts = counts_of(c, i, 0);
+        for (size_t k = 0; c->total[i] && k < symbols; k++) c->class_sum[k] += counts[k];
+        total += c->total[i];
+    }
+    return total;
+}
+
+/* from[2 * n] to to[n], which may be from. */
+static void halve(const uint32_t *from, size_t n, uint32_t *to)
+{
+    for (size_t i = 0; i < n; i++) to[i] = from[2 * i] + from[2 * i + 1];
+}
+
+void tp_choice_halve(const tp_choice *from, tp_choice *to)
+{
+    to->counts = from->counts;
+    memcpy(to->total, from->total, sizeof to->total);
+    to->chunks = from->chunks;
+    to->classes = from->classes;
+    to->alphabet = to->candidates = from->alphabet / 2;
+    to->limit = from->limit;
+    to->step = from->step;
+    to->groups = from->groups;
+    halve(from->class_sum, (size_t)to->classes * to->alphabet, to->class_sum);
+}
+
+void tp_choice_halve_counts(tp_choice *c)
+{
+    halve(c->counts, (size_t)c->chunks * c->classes * c->alphabet, c->counts);
+}
+
+/* The counts of the classes first..last of all chunks, into c->sum; their number. */
+static uint64_t sum_classes(tp_choice *c, uint32_t first, uint32_t last)
 {
     uint64_t total = 0;
-    memset(c->sum, 0, c->alphabet * sizeof *c->sum);
-    for (uint32_t i = first_chunk; i <= last_chunk; i++) {
-        if (!c->total[i]) continue;
-        for (uint32_t class = first; class <= last; class ++) {
-            const uint32_t *counts = counts_of(c, i, class);
-            for (uint32_t k = 0; k < c->alphabet; k++) c->sum[k] += counts[k];
-        }
-    }
+    memcpy(c->sum, c->class_sum + (size_t)first * c->alphabet, c->alphabet * sizeof *c->sum);
+    for (uint32_t class = first + 1; class <= last; class ++)
+        for (uint32_t k = 0; k < c->alphabet; k++) c->sum[k] += c->class_sum[class * c->alphabet + k];
     for (uint32_t k = 0; k < c->alphabet; k++) total += c->sum[k];
     return total;
 }
@@ -83,7 +114,7 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
     uint32_t active = 0;
     c->selector_bits = 0;
     c->tables = 1;
-    const uint64_t total = sum_counts(c, 0, c->chunks - 1, 0, 0);
+    const uint64_t total = sum_classes(c, 0, c->classes - 1);
     tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[0]);
     for (uint32_t i = 0; i < c->chunks; i++) {
         c->table[i] = 0;
@@ -159,31 +190,17 @@ static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits
     uint64_t all =
         tables * COST_OF_BYTES(4 * c->limit) / c->step + COST_OF_BYTES(c->groups * bits / 8) / c->step;
     for (uint32_t t = 0; t < tables; t++) {
-        if (sum_counts(c, 0, c->chunks - 1, t * each, t * each + each - 1))
+        if (sum_classes(c, t * each, t * each + each - 1))
             all += tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &record[t]);
-        else if (sum_counts(c, 0, c->chunks - 1, 0, c->classes - 1))
+        else if (sum_classes(c, 0, c->classes - 1))
             tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &record[t]);
     }
     return all;
 }
 
-uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *c)
+/* What each chunk costs under the tables by group. */
+static void cost_by_group(const tp_log2 *log2, tp_choice *c)
 {
-    uint64_t any = 0, best = UINT64_MAX;
-    tp_symbol_record record[TP_MAX_CLASSES];
-    c->tables = 0;
-    c->selector_bits = 0;
-    for (uint32_t i = 0; i < c->chunks; i++) any += c->total[i];
-    if (!any) return 0;
-
-    for (unsigned bits = 0; 1u << bits <= c->classes; bits++) {
-        const uint64_t cost = choose_by_group(log2, c, bits, record);
-        if (cost >= best) continue;
-        best = cost;
-        c->selector_bits = bits;
-        c->tables = 1u << bits;
-        memcpy(c->record, record, c->tables * sizeof *record);
-    }
     for (uint32_t i = 0; i < c->chunks; i++) {
         c->table[i] = 0;
         c->cost[i] = 0;
@@ -195,6 +212,20 @@ uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *c)
                 tp_symbol_record_cost(log2, counts, total, &c->record[class * c->tables / c->classes]);
         }
     }
+}
+
+uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *c)
+{
+    uint64_t best = UINT64_MAX;
+    tp_symbol_record record[TP_MAX_CLASSES];
+    for (unsigned bits = 0; 1u << bits <= c->classes; bits++) {
+        const uint64_t cost = choose_by_group(log2, c, bits, record);
+        if (cost >= best) continue;
+        best = cost;
+        c->selector_bits = bits;
+        c->tables = 1u << bits;
+        memcpy(c->record, record, c->tables * sizeof *record);
+    }
     return best;
 }
 
@@ -204,7 +235,8 @@ void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *c, uint64_t by_gr
     const unsigned bits = c->selector_bits;
     uint64_t cost[TP_MAX_CHUNKS];
     tp_symbol_record record[TP_MAX_CLASSES];
-    if (!tables || c->chunks < 2) return;
+    cost_by_group(log2, c);
+    if (c->chunks < 2) return;
     memcpy(record, c->record, tables * sizeof *record);
     memcpy(cost, c->cost, sizeof cost);
     fold_classes(c);

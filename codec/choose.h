@@ -11,6 +11,7 @@
 #define TP_MAX_CHUNKS 32   /* of 2^17 elements or more bytes each in 4 MiB */
 #define TP_MAX_GROUPS 4096 /* of 1024 elements of a byte; a partial one only ends a frame */
 #define TP_MAX_CLASSES 4   /* of groups, by the mean of their symbols */
+#define TP_MAX_ALPHABET 4096
 
 typedef struct tp_choice {
     /* In: the counts. counts[(chunk * classes + class) * alphabet + symbol] of the symbols counted, and
@@ -26,7 +27,8 @@ typedef struct tp_choice {
     uint64_t cost[TP_MAX_CHUNKS]; /* of its counted symbols */
     tp_symbol_record record[TP_MAX_TABLES];
     /* Workspace */
-    uint32_t sum[4096];
+    uint32_t class_sum[TP_MAX_CLASSES * TP_MAX_ALPHABET]; /* the counts of all chunks */
+    uint32_t sum[TP_MAX_ALPHABET];
     tp_symbol_record own[TP_MAX_CHUNKS];
 } tp_choice;
 
@@ -37,12 +39,19 @@ typedef struct tp_choice {
 void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes,
                         uint8_t *class);
 
+/* First, once the counts are there. Returns how many symbols were counted. */
+uint64_t tp_choice_sum(tp_choice *choice);
+/* The sums for one symbol bit less. Only tp_choose_tables_by_group may follow until tp_choice_halve_counts has
+ * done the same to the counts, which the two share. */
+void tp_choice_halve(const tp_choice *from, tp_choice *to);
+void tp_choice_halve_counts(tp_choice *choice);
 /*
  * One table for the frame or, with 4 classes, two or four tables chosen by group, whichever is cheapest.
  * Returns the cost of everything counted and of the records.
  */
 uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *choice);
-/* Then: tables chosen by chunk instead, where that is cheaper than by_group. Changes the counts. */
+/* Then: tables chosen by chunk instead, where that is cheaper than by_group; table and cost of each chunk. Changes
+ * the counts. */
 void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *choice, uint64_t by_group);
 
 #endif

@@ -22,6 +22,7 @@ tp_status tp_encoder_create(tp_encoder **encoder)
     memset(e, 0, sizeof *e);
     e->kernels = tp_kernels_get();
     tp_log2_init(&e->log2);
+    e->choice = &e->choices[0];
     e->table = aligned_alloc(64, TP_MAX_TABLES * sizeof *e->table);
     e->scratch = aligned_alloc(64, (TP_ENCODE_SCRATCH + 63) / 64 * 64);
     e->plane = malloc(PLANE_BYTES);
@@ -154,7 +155,7 @@ static size_t encode_split(const tp_encode_state *s, unsigned symbol_bits, unsig
                       .rotated = s->traits->rotated};
     const size_t element = s->traits->element, chunk = element << TP_CHUNK_LOG2;
     const uint32_t chunks = (uint32_t)((s->raw_size + chunk - 1) / chunk);
-    e->choice.tables = 0;
+    e->choice->tables = 0;
     e->wide.count = 0;
 
     /* Are the low planes worth coding? One answer for the frame. */
@@ -170,11 +171,11 @@ static size_t encode_split(const tp_encode_state *s, unsigned symbol_bits, unsig
     if (!low_coded) e->wide.count = 0;
     tp_plan_tops(s, &shape, coarser, chunks, low_coded);
 
-    const size_t parts = low_coded ? 1u + shape.low : 1, tables = 256u * per_symbol * e->choice.tables;
+    const size_t parts = low_coded ? 1u + shape.low : 1, tables = 256u * per_symbol * e->choice->tables;
     tp_payload_writer w;
     if (!start_payload(s, tables + 512u * e->wide.count, chunks * parts, &w)) return 0;
-    for (uint32_t i = 0; i < e->choice.tables; i++)
-        tp_symbol_record_store(&e->choice.record[i], per_symbol == 2,
+    for (uint32_t i = 0; i < e->choice->tables; i++)
+        tp_symbol_record_store(&e->choice->record[i], per_symbol == 2,
                                s->frame + TP_FRAME_HEADER + 256u * per_symbol * i);
     for (uint32_t i = 0; i < e->wide.count; i++)
         tp_wide_record_store(e->wide.F[i], s->frame + TP_FRAME_HEADER + tables + 512u * i);
@@ -198,9 +199,9 @@ static size_t encode_split(const tp_encode_state *s, unsigned symbol_bits, unsig
     h[7] = (uint8_t)per_symbol;
     h[8] = low_coded;
     h[9] = TP_CHUNK_LOG2;
-    h[10] = (uint8_t)e->choice.tables;
+    h[10] = (uint8_t)e->choice->tables;
     h[11] = (uint8_t)e->wide.count;
-    h[12] = (uint8_t)(1u << e->choice.selector_bits);
+    h[12] = (uint8_t)(1u << e->choice->selector_bits);
     tp_store32(h + 24, (uint32_t)(chunks * parts));
     put_hashes(s, (size_t)(w.start - s->frame), stored, e->hash, chunks);
     return stored;

@@ -35,8 +35,7 @@ struct tp_encoder {
     /* Counts by chunk and class of groups: 2^10 symbols in 16 chunks, 2^12 in 4, 2^7 in 32, in 4 classes
      * each; or 2^8 pairs of codes in 16 chunks. */
     uint32_t counts[65536];
-    uint32_t coarse_counts[32768]; /* the same with one symbol bit less */
-    tp_choice choice, coarse_choice;
+    tp_choice choices[2], *choice; /* the one that is taken, of these */
     uint32_t means[TP_MAX_GROUPS];
     uint8_t selectors[TP_MAX_GROUPS];
     uint64_t hash[TP_MAX_CHUNKS]; /* of the chunks' raw bytes */

@@ -121,10 +121,10 @@ bool tp_put_top(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *
                                  .payload = w->at,
                                  .capacity = room(w),
                                  .scratch = s->encoder->scratch};
-        if (s->encoder->choice.selector_bits) {
+        if (s->encoder->choice->selector_bits) {
             const size_t element_index = (size_t)(src - s->raw) / s->traits->element;
             job.selectors = s->encoder->selectors + element_index / TP_GROUP;
-            job.selector_bits = (uint8_t)s->encoder->choice.selector_bits;
+            job.selector_bits = (uint8_t)s->encoder->choice->selector_bits;
         }
         s->kernels->w32_encode(shape, &job);
         if (job.size && tp_pays(job.size, whole)) {

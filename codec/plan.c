@@ -185,7 +185,7 @@ static void count_chunk(const tp_encode_state *s, const tp_shape *shape, const p
                         const uint8_t *src, uint32_t n)
 {
     tp_encoder *e = s->encoder;
-    tp_choice *c = &e->choice;
+    tp_choice *c = e->choice;
     uint32_t *counts = e->counts + (size_t)i * c->classes * c->alphabet;
     for (uint32_t first = 0; first < n; first += c->step * TP_GROUP)
         c->total[i] += (n - first < TP_GROUP ? n - first : TP_GROUP) / shape->c;
@@ -211,34 +211,23 @@ static void count_chunk(const tp_encode_state *s, const tp_shape *shape, const p
 static void choose_shape(const tp_encode_state *s, tp_shape *shape, const pair_codes *codes, bool coarser)
 {
     tp_encoder *e = s->encoder;
-    tp_choice *c = &e->choice;
+    tp_choice *c = e->choice;
+    const uint64_t counted = tp_choice_sum(c);
+    c->tables = c->selector_bits = 0;
+    if (!counted) return;
+    uint64_t cost = tp_choose_tables_by_group(&e->log2, c);
     if (coarser) { /* one raw bit more, for each element counted */
-        uint64_t counted = 0;
-        const size_t symbols = (size_t)c->chunks * c->classes * c->alphabet;
-        for (size_t i = 0; i < symbols / 2; i++)
-            e->coarse_counts[i] = e->counts[2 * i] + e->counts[2 * i + 1];
-        e->coarse_choice = (tp_choice){.counts = e->coarse_counts,
-                                       .chunks = c->chunks,
-                                       .classes = c->classes,
-                                       .alphabet = c->alphabet / 2,
-                                       .candidates = c->alphabet / 2,
-                                       .limit = c->limit,
-                                       .step = c->step,
-                                       .groups = c->groups};
-        memcpy(e->coarse_choice.total, c->total, sizeof c->total);
-        for (uint32_t i = 0; i < c->chunks; i++) counted += c->total[i];
-        const uint64_t fine = tp_choose_tables_by_group(&e->log2, c);
-        const uint64_t coarse = tp_choose_tables_by_group(&e->log2, &e->coarse_choice);
-        const bool take =
-            coarse + counted * 65536 <= fine + counted * 8 * s->traits->element * 65536 / SYMBOL_BIT_PAYS;
-        if (take) {
-            *c = e->coarse_choice;
+        tp_choice *const coarse = c == &e->choices[0] ? &e->choices[1] : &e->choices[0];
+        tp_choice_halve(c, coarse);
+        const uint64_t other = tp_choose_tables_by_group(&e->log2, coarse);
+        if (other + counted * 65536 <= cost + counted * 8 * s->traits->element * 65536 / SYMBOL_BIT_PAYS) {
+            tp_choice_halve_counts(c);
+            e->choice = c = coarse;
+            cost = other;
             shape->R++;
         }
-        tp_choose_tables_by_chunk(&e->log2, c, take ? coarse : fine);
-    } else {
-        tp_choose_tables_by_chunk(&e->log2, c, tp_choose_tables_by_group(&e->log2, c));
     }
+    tp_choose_tables_by_chunk(&e->log2, c, cost);
     if (c->selector_bits == 1) /* two tables: classes 0 and 1, 2 and 3 */
         for (uint32_t g = 0; g < c->groups; g++) e->selectors[g] >>= 1;
     for (uint32_t t = 0; shape->c == 2 && t < c->tables; t++)
@@ -258,15 +247,13 @@ static void choose_shape(const tp_encode_state *s, tp_shape *shape, const pair_c
 void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint32_t chunks, bool low_coded)
 {
     tp_encoder *e = s->encoder;
-    tp_choice *c = &e->choice;
+    tp_choice *c = e->choice;
     const size_t element = s->traits->element, top = shape->T / 8u, chunk = element << TP_CHUNK_LOG2;
     const uint32_t elements = (uint32_t)(s->raw_size / element);
     const bool pairs = shape->c == 2;
     pair_codes codes;
     c->counts = e->counts;
     c->chunks = chunks;
-    c->tables = 0;
-    c->selector_bits = 0;
     c->classes = pairs || s->level == TP_LEVEL_FAST ? 1 : TP_MAX_CLASSES;
     c->alphabet = pairs ? 256 : 1u << (shape->T - shape->R);
     c->candidates = pairs ? 255 : c->alphabet;
@@ -300,6 +287,7 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
         }
     }
     choose_shape(s, shape, &codes, coarser);
+    c = e->choice;
     bool streams = false;
 
     for (uint32_t i = 0; i < chunks; i++) {
