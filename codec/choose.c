@@ -123,8 +123,8 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
     }
     saving(log2, c, &c->record[0], c->cost);
     if (active > 1) {
-        /* A table is made only for a chunk that could by itself earn half of it: where the common table costs it
-         * more than its entropy and its share of what any table wastes. */
+        /* A table is made only for a chunk that could by itself earn half of it: where the common table
+         * costs it more than its entropy and its share of what any table wastes. */
         uint64_t cost_of_all = 0;
         for (uint32_t i = 0; i < c->chunks; i++)
             if (c->total[i]) cost_of_all += c->cost[i];

@@ -41,8 +41,8 @@ void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, u
 
 /* First, once the counts are there. Returns how many symbols were counted. */
 uint64_t tp_choice_sum(tp_choice *choice);
-/* The sums for one symbol bit less. Only tp_choose_tables_by_group may follow until tp_choice_halve_counts has
- * done the same to the counts, which the two share. */
+/* The sums for one symbol bit less. Only tp_choose_tables_by_group may follow until tp_choice_halve_counts
+ * has done the same to the counts, which the two share. */
 void tp_choice_halve(const tp_choice *from, tp_choice *to);
 void tp_choice_halve_counts(tp_choice *choice);
 /*
@@ -50,8 +50,8 @@ void tp_choice_halve_counts(tp_choice *choice);
  * Returns the cost of everything counted and of the records.
  */
 uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *choice);
-/* Then: tables chosen by chunk instead, where that is cheaper than by_group; table and cost of each chunk. Changes
- * the counts. */
+/* Then: tables chosen by chunk instead, where that is cheaper than by_group; table and cost of each chunk.
+ * Changes the counts. */
 void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *choice, uint64_t by_group);
 
 #endif

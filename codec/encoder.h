@@ -39,7 +39,7 @@ struct tp_encoder {
     uint32_t means[TP_MAX_GROUPS];
     uint8_t selectors[TP_MAX_GROUPS];
     uint64_t hash[TP_MAX_CHUNKS]; /* of the chunks' raw bytes */
-    tp_w32_encode_table *table; /* TP_MAX_TABLES of them, for choice.record */
+    tp_w32_encode_table *table;   /* TP_MAX_TABLES of them, for choice.record */
     tp_wide_pool wide;
     tp_part_plan plan[TP_MAX_CHUNKS][1 + TP_MAX_PLANES];
     uint8_t *scratch; /* TP_ENCODE_SCRATCH, for the stream kernels */
@@ -76,9 +76,9 @@ static inline bool tp_pays(uint64_t bytes, uint64_t whole)
     return bytes * 100 <= whole * 99;
 }
 
-/* plan.c: a byte plane (byte `index` of every `element` bytes at src); then the tables of a frame, its chunks'
- * hashes, and what becomes of each chunk's elements or, low_coded, their top parts. With `coarser`, *shape may come back
- * with one symbol bit less. */
+/* plan.c: a byte plane (byte `index` of every `element` bytes at src); then the tables of a frame, its
+ * chunks' hashes, and what becomes of each chunk's elements or, low_coded, their top parts. With `coarser`,
+ * *shape may come back with one symbol bit less. */
 void tp_plan_plane(const tp_encode_state *s, const uint8_t *src, size_t size, unsigned element,
                    unsigned index, tp_part_plan *plan);
 void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint32_t chunks, bool low_coded);

@@ -148,7 +148,8 @@ typedef struct pair_codes {
     uint8_t exponent[15]; /* by code */
 } pair_codes;
 
-/* Means of the symbols of all groups (times 1024), from their sums, and their classes, as first selectors. */
+/* Means of the symbols of all groups (times 1024), from their sums, and their classes, as first selectors.
+ */
 static void classify(const tp_encode_state *s, uint32_t n, uint32_t step)
 {
     tp_encoder *e = s->encoder;
@@ -158,12 +159,13 @@ static void classify(const tp_encode_state *s, uint32_t n, uint32_t step)
 }
 
 /*
- * Pairs are counted and encoded by codes: 0..14 for the commonest exponents of the frame in ascending order, so
- * that pairs of codes ascend as pairs of exponents do; 15 for all others, which are exceptions.
+ * Pairs are counted and encoded by codes: 0..14 for the commonest exponents of the frame in ascending
+ * order, so that pairs of codes ascend as pairs of exponents do; 15 for all others, which are exceptions.
  */
 static void choose_codes(const tp_encode_state *s, const tp_shape *shape, uint32_t n, pair_codes *codes)
 {
-    const tp_shape single = {.T = shape->T, .R = shape->R, .low = shape->low, .c = 1, .rotated = shape->rotated};
+    const tp_shape single = {
+        .T = shape->T, .R = shape->R, .low = shape->low, .c = 1, .rotated = shape->rotated};
     uint32_t counts[256] = {0};
     s->kernels->count_symbols(&single, s->raw, n, n < SAMPLE_FROM ? 1 : CODES_STEP, NULL, 1, counts);
     bool chosen[256] = {false};
@@ -181,8 +183,8 @@ static void choose_codes(const tp_encode_state *s, const tp_shape *shape, uint32
 }
 
 /* Counts chunk i: by class of its groups if there are classes. Every step-th group, from the first. */
-static void count_chunk(const tp_encode_state *s, const tp_shape *shape, const pair_codes *codes, uint32_t i,
-                        const uint8_t *src, uint32_t n)
+static void count_chunk(const tp_encode_state *s, const tp_shape *shape, const pair_codes *codes,
+                        uint32_t i, const uint8_t *src, uint32_t n)
 {
     tp_encoder *e = s->encoder;
     tp_choice *c = e->choice;
@@ -241,8 +243,8 @@ static void choose_shape(const tp_encode_state *s, tp_shape *shape, const pair_c
 
 /*
  * The tables of a frame and what becomes of each chunk's elements (or, low_coded, their top parts). With
- * `coarser`, *shape may come back with one symbol bit less. Also hashes the chunks: the first pass over a frame
- * is at the speed of memory, and what else needs all of a chunk follows while it is in the cache.
+ * `coarser`, *shape may come back with one symbol bit less. Also hashes the chunks: the first pass over a
+ * frame is at the speed of memory, and what else needs all of a chunk follows while it is in the cache.
  */
 void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint32_t chunks, bool low_coded)
 {

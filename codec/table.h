@@ -23,7 +23,8 @@ typedef struct tp_symbol_record {
 
 /*
  * Chooses entries and frequencies for counts[alphabet] (total > 0): at most `limit` entries, at least two,
- * sum 1024, all of symbols below `candidates`. Returns the cost of the counted symbols, exceptions included.
+ * sum 1024, all of symbols below `candidates`. Returns the cost of the counted symbols, exceptions
+ * included.
  */
 uint64_t tp_symbol_record_build(const tp_log2 *log2, const uint32_t *counts, uint32_t alphabet,
                                 uint32_t candidates, uint32_t limit, tp_symbol_record *record);

@@ -100,7 +100,8 @@ static void count_pairs(test *t, const tp_shape *shape, uint32_t n, uint32_t ste
     for (size_t i = 0; i + 2 <= n; i += 2) {
         const uint8_t *top = t->source + i * element + shape->low;
         if (i / TP_GROUP % step == 0)
-            t->counts[tp_symbol_of(*shape, tp_load16(top)) | tp_symbol_of(*shape, tp_load16(top + element)) << 8]++;
+            t->counts[tp_symbol_of(*shape, tp_load16(top)) | tp_symbol_of(*shape, tp_load16(top + element))
+                                                                 << 8]++;
     }
 }
 

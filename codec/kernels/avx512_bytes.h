@@ -77,8 +77,8 @@ static const uint8_t *take_group(const uint8_t *src, size_t first, size_t n, siz
     return padded;
 }
 
-/* Equal symbols in a row would wait for each other's increments: two tables take turns. Larger alphabets are
- * counted in one, since clearing and adding up would cost more. */
+/* Equal symbols in a row would wait for each other's increments: two tables take turns. Larger alphabets
+ * are counted in one, since clearing and adding up would cost more. */
 #define COUNT_SPLIT 1024
 #define COUNT_CLASSES 4
 
@@ -93,7 +93,7 @@ static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n,
     const bool in_two = alphabet <= COUNT_SPLIT && classes <= COUNT_CLASSES && n > TP_GROUP;
     if (in_two) memset(second, 0, classes * alphabet * sizeof *second);
     for (size_t first = 0, count; first < n; first += (size_t)step * TP_GROUP) {
-        const size_t at = class ? (size_t)class[first / TP_GROUP] * alphabet : 0;
+        const size_t at = class ? (size_t) class[first / TP_GROUP] * alphabet : 0;
         uint32_t *const a = counts + at, *const b = in_two ? second + at : a;
         group_symbols(shape, take_group(src, first, n, element, padded, &count), symbols);
         size_t i = 0;
@@ -119,7 +119,8 @@ static void count_pairs(const tp_shape *shape, const uint8_t code[256], const ui
     uint32_t part[3][256];
     __m512i codes[4];
     const size_t element = tp_shape_element(shape);
-    const tp_shape single = {.T = shape->T, .R = shape->R, .low = shape->low, .c = 1, .rotated = shape->rotated};
+    const tp_shape single = {
+        .T = shape->T, .R = shape->R, .low = shape->low, .c = 1, .rotated = shape->rotated};
     for (int i = 0; i < 4; i++) codes[i] = _mm512_loadu_si512(code + 64 * i);
     memset(part, 0, sizeof part);
     for (size_t first = 0, count; first < n; first += (size_t)step * TP_GROUP) {

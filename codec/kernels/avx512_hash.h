@@ -1,10 +1,10 @@
 /*
- * A running XXH3-128 at the speed of the library's one-shot functions: the library's own streaming form runs
- * at a third of it. Data of up to 240 bytes is the library's. Part of avx512.c.
+ * A running XXH3-128 at the speed of the library's one-shot functions: the library's own streaming form
+ * runs at a third of it. Data of up to 240 bytes is the library's. Part of avx512.c.
  *
- * XXH3: 1024-byte blocks of 16 stripes are added to eight 64-bit accumulators, which are scrambled after each
- * block that is not the last. Then come the whole stripes of the last block but its last byte's, and once more
- * the last 64 bytes, with another piece of the secret.
+ * XXH3: 1024-byte blocks of 16 stripes are added to eight 64-bit accumulators, which are scrambled after
+ * each block that is not the last. Then come the whole stripes of the last block but its last byte's, and
+ * once more the last 64 bytes, with another piece of the secret.
  */
 #ifndef TP_CODEC_AVX512_HASH_H
 #define TP_CODEC_AVX512_HASH_H
@@ -92,9 +92,8 @@ static uint64_t hash_merge(__m512i state, size_t secret_at, uint64_t start)
     const uint8_t *secret = XXH3_kSecret + secret_at;
     _mm512_store_si512(acc, state);
     for (int i = 0; i < 4; i++) {
-        const unsigned __int128 product =
-            (unsigned __int128)(acc[2 * i] ^ tp_load64(secret + 16 * i)) *
-            (acc[2 * i + 1] ^ tp_load64(secret + 16 * i + 8));
+        const unsigned __int128 product = (unsigned __int128)(acc[2 * i] ^ tp_load64(secret + 16 * i)) *
+                                          (acc[2 * i + 1] ^ tp_load64(secret + 16 * i + 8));
         start += (uint64_t)product ^ (uint64_t)(product >> 64);
     }
     start ^= start >> 37;

@@ -137,8 +137,8 @@ typedef struct tp_kernels {
     size_t (*wide_encode)(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table,
                           uint8_t *payload, size_t capacity, uint8_t *scratch, uint32_t *nw);
 
-    /* Adds to counts[class[group]][2^s] the symbols (c = 1) of the groups 0, step, 2 * step, ... of n elements;
-     * of a partial last group the elements that exist. class is below `classes`; NULL: all 0. */
+    /* Adds to counts[class[group]][2^s] the symbols (c = 1) of the groups 0, step, 2 * step, ... of n
+     * elements; of a partial last group the elements that exist. class is below `classes`; NULL: all 0. */
     void (*count_symbols)(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step,
                           const uint8_t *class, uint32_t classes, uint32_t *counts);
     /* Likewise the whole pairs (shape with c = 2) by code: code[first] | code[second] << 4, codes 0..15. */

@@ -422,7 +422,7 @@ TP_INLINE void count_stream(tp_shape s, const uint8_t *src, uint32_t n, uint32_t
     const unsigned element = s.T / 8u + s.low, width = s.T - s.R;
     for (size_t first = 0; first < n; first += (size_t)step * TP_GROUP) {
         const size_t last = n - first < TP_GROUP ? n : first + TP_GROUP;
-        uint32_t *const into = counts + (class ? (size_t)class[first / TP_GROUP] << width : 0);
+        uint32_t *const into = counts + (class ? (size_t) class[first / TP_GROUP] << width : 0);
         for (size_t i = first; i < last; i++) {
             const uint8_t *p = src + i * element + s.low;
             into[tp_symbol_of(s, s.T == 16 ? tp_load16(p) : *p)]++;

@@ -143,7 +143,8 @@ static void test_count_symbols(void **state)
                 const ref_shape reference = reference_shape(&shapes[j]);
                 const uint32_t length = (uint32_t)sizes[i], step = 1 + (uint32_t)(i % 4);
                 const bool pairs = shapes[j].c == 2, classes = i % 2;
-                const uint32_t alphabet = pairs ? 256 : 1u << shapes[j].s, size = (classes ? CLASSES : 1) * alphabet;
+                const uint32_t alphabet = pairs ? 256 : 1u << shapes[j].s,
+                               size = (classes ? CLASSES : 1) * alphabet;
                 uint8_t *src = exact(length * tp_shape_element(&shape));
                 assert_in_range(length, 0, GROUPS * 1024);
                 rng_fill(&r, src, length * tp_shape_element(&shape));
@@ -325,7 +326,8 @@ static void test_running_hashes(void **state)
 {
     (void)state;
     enum { MOST = 5000 };
-    static const size_t cuts[] = {1, 3, 63, 64, 65, 96, 112, 239, 240, 241, 960, 1023, 1024, 1025, 2048, 4000};
+    static const size_t cuts[] = {1,   3,   63,  64,   65,   96,   112,  239,
+                                  240, 241, 960, 1023, 1024, 1025, 2048, 4000};
     uint8_t *data = exact(MOST);
     const tp_kernels *kernels[MAX_KERNELS];
     rng r = rng_make(9);
@@ -358,12 +360,11 @@ static void test_running_hashes(void **state)
 int run_kernels(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_planes),        cmocka_unit_test(test_count_bytes),
-        cmocka_unit_test(test_count_symbols), cmocka_unit_test(test_hashes),
-        cmocka_unit_test(test_running_hashes),
-        cmocka_unit_test(test_group_sums),    cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_planes),         cmocka_unit_test(test_count_bytes),
+        cmocka_unit_test(test_count_symbols),  cmocka_unit_test(test_hashes),
+        cmocka_unit_test(test_running_hashes), cmocka_unit_test(test_group_sums),
+        cmocka_unit_test(test_errors),         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
 }

@@ -302,9 +302,11 @@ static void test_reciprocals(void **state)
 int run_tables(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_log2),        cmocka_unit_test(test_symbol_tables),
+        cmocka_unit_test(test_log2),
+        cmocka_unit_test(test_symbol_tables),
         cmocka_unit_test(test_pair_tables),
-        cmocka_unit_test(test_wide_tables), cmocka_unit_test(test_decoding_tables),
+        cmocka_unit_test(test_wide_tables),
+        cmocka_unit_test(test_decoding_tables),
         cmocka_unit_test(test_reciprocals),
     };
     return cmocka_run_group_tests_name("tables", tests, NULL, NULL);
