@@ -6,6 +6,12 @@
 #include "codec/kernels/hashes.h"
 #include "codec/kernels/library_hasher.h"
 
+#ifdef __clang__
+#define TP_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TP_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 /* ------------------------------------------------------------------------------------------ decoding */
 
 /*
@@ -258,6 +264,13 @@ void tp_portable_wide_decode(tp_wide_job *jobs, size_t count)
 #define SCRATCH_EXCEPTIONS (8 * SCRATCH_ELEMENTS)
 _Static_assert(SCRATCH_EXCEPTIONS + 4 * SCRATCH_ELEMENTS <= TP_ENCODE_SCRATCH, "encode scratch");
 
+/* What a step needs of a table's entry, in one place. */
+typedef struct coded_symbol {
+    uint64_t reciprocal;
+    uint32_t F, start;
+} coded_symbol;
+#define MAX_SELECTED 4 /* tables a stream */
+
 TP_INLINE void gather_tops(tp_shape s, const uint8_t *src, uint32_t n, uint32_t padded, uint8_t *tops)
 {
     const unsigned element = s.T / 8u + s.low, top = s.T / 8u;
@@ -314,24 +327,28 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
     gather_tops(s, job->src, n, padded, tops);
     job->nx = find_entries(s, job, tops, padded, entries, exceptions);
 
+    coded_symbol codes[MAX_SELECTED][TP_MAX_SYMBOLS];
+    for (unsigned t = 0; t < 1u << job->selector_bits; t++)
+        for (uint32_t i = 0; i < job->table[t].count; i++)
+            codes[t][i] =
+                (coded_symbol){job->table[t].reciprocal[i], job->table[t].F[i], job->table[t].start[i]};
+
     /* rANS runs backwards: the last symbol first, and words from the end. */
     uint32_t x[TP_LANES];
     uint8_t *words = words_end;
     for (unsigned lane = 0; lane < TP_LANES; lane++) x[lane] = TP_W32_L;
     for (uint32_t row = groups * rows_per_group; row-- > 0;) {
-        const tp_w32_encode_table *table =
-            job->table + (job->selectors ? job->selectors[row / rows_per_group] : 0);
+        const coded_symbol *const code = codes[job->selectors ? job->selectors[row / rows_per_group] : 0];
         for (unsigned b = steps; b-- > 0;)
             for (unsigned lane = TP_LANES; lane-- > 0;) {
-                const uint8_t entry = entries[((size_t)row * TP_LANES + lane) * steps + b];
-                const uint32_t F = table->F[entry];
-                if (x[lane] >> 16 >= F) {
-                    words -= 2;
-                    tp_store16(words, (uint16_t)x[lane]);
-                    x[lane] >>= 16;
-                }
-                const uint32_t q = (uint32_t)(x[lane] * table->reciprocal[entry] >> 36);
-                x[lane] = (q << TP_W32_K) + table->start[entry] + (x[lane] - q * F);
+                const coded_symbol c = code[entries[((size_t)row * TP_LANES + lane) * steps + b]];
+                /* without a branch, which nobody could predict: written in any case, kept if need be */
+                const uint32_t give = x[lane] >> 16 >= c.F;
+                tp_store16(words - 2, (uint16_t)x[lane]);
+                words -= 2 * give;
+                const uint32_t v = x[lane] >> 16 * give;
+                const uint32_t q = (uint32_t)(v * c.reciprocal >> 36);
+                x[lane] = (q << TP_W32_K) + c.start + (v - q * c.F);
             }
     }
     job->nw = (uint32_t)(words_end - words) / 2;
@@ -344,10 +361,10 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
     out += 128;
     for (uint32_t g = 0; g < groups; g++, out += (size_t)s.R * 128) {
         uint32_t raw[16][TP_LANES] = {{0}};
-        for (unsigned j = 0; j < s.T; j++)
-            for (unsigned lane = 0; lane < TP_LANES; lane++)
-                tp_raw_put(s, &raw[0][lane], j,
-                           tp_load32(tops + (((size_t)g * s.T + j) * TP_LANES + lane) * 4));
+        const uint8_t *const rows = tops + (size_t)g * s.T * TP_LANES * 4;
+        TP_UNROLL for (unsigned j = 0; j < 16; j++) /* so that tp_raw_put folds, and lanes become vectors */
+            for (unsigned lane = 0; j < s.T && lane < TP_LANES; lane++)
+                tp_raw_put(s, &raw[0][lane], j, tp_load32(rows + (j * TP_LANES + lane) * 4));
         memcpy(out, raw, (size_t)s.R * 128);
     }
     if (s.low && job->with_low) {
@@ -396,14 +413,12 @@ size_t tp_portable_wide_encode(const uint8_t *src, uint32_t n, const tp_wide_enc
             for (unsigned lane = TP_LANES; lane-- > 0;) {
                 const uint32_t i = row * 128 + lane * 4 + b, symbol = i < n ? src[i] : table->common;
                 const uint32_t F = table->F[symbol];
-                if (x[lane] >> 16 >= F) {
-                    words -= 2;
-                    tp_store16(words, (uint16_t)x[lane]);
-                    x[lane] >>= 16;
-                }
-                const uint32_t q =
-                    (uint32_t)(((unsigned __int128)x[lane] * table->reciprocal[symbol]) >> 40);
-                x[lane] = (q << TP_WIDE_K) + table->start[symbol] + (x[lane] - q * F);
+                const uint32_t give = x[lane] >> 16 >= F; /* as in encode_stream */
+                tp_store16(words - 2, (uint16_t)x[lane]);
+                words -= 2 * give;
+                const uint32_t v = x[lane] >> 16 * give;
+                const uint32_t q = (uint32_t)(((unsigned __int128)v * table->reciprocal[symbol]) >> 40);
+                x[lane] = (q << TP_WIDE_K) + table->start[symbol] + (v - q * F);
             }
     *nw = (uint32_t)(end - words) / 2;
     const size_t used = 128 + 2 * (size_t)*nw, size = (size_t)tp_align(used, 128);
@@ -455,10 +470,13 @@ void tp_portable_count_pairs(const tp_shape *shape, const uint8_t code[256], con
 TP_INLINE void sum_stream(tp_shape s, const uint8_t *src, uint32_t n, uint32_t *sums)
 {
     const unsigned element = s.T / 8u + s.low;
-    for (uint32_t i = 0; i < n; i++) {
-        if (i % TP_GROUP == 0) sums[i / TP_GROUP] = 0;
-        const uint8_t *p = src + (size_t)i * element + s.low;
-        sums[i / TP_GROUP] += tp_symbol_of(s, s.T == 16 ? tp_load16(p) : *p);
+    for (size_t first = 0; first < n; first += TP_GROUP) {
+        const uint8_t *p = src + first * element + s.low;
+        const size_t count = n - first < TP_GROUP ? n - first : TP_GROUP;
+        uint32_t sum = 0;
+        for (size_t i = 0; i < count; i++, p += element)
+            sum += tp_symbol_of(s, s.T == 16 ? tp_load16(p) : *p);
+        sums[first / TP_GROUP] = sum;
     }
 }
 
