@@ -4,6 +4,7 @@
 #define SAMPLE_STEP 4        /* every fourth group is counted */
 #define SAMPLE_FROM 32768u   /* elements; below, all are counted */
 #define SYMBOL_BIT_PAYS 4096 /* one symbol bit more must save this part of the bytes */
+#define PLANE_STEP 16        /* groups, for a first look at a byte plane */
 #define CODES_STEP 16        /* groups, where only the commonest exponents are looked for */
 #define LZ4_SAMPLE 4096u
 #define LZ4_SAMPLES 4u
@@ -91,7 +92,7 @@ void tp_plan_plane(const tp_encode_state *s, const uint8_t *src, size_t size, un
 {
     tp_encoder *e = s->encoder;
     const size_t n = (size + element - 1 - index) / element;
-    const uint32_t step = count_step(s, (uint32_t)n);
+    const uint32_t step = count_step(s, (uint32_t)n) == 1 ? 1 : PLANE_STEP;
     *plan = (tp_part_plan){.mode = TP_MODE_RAW, .estimate = n};
     if (n == 0) return;
 
@@ -105,8 +106,7 @@ void tp_plan_plane(const tp_encode_state *s, const uint8_t *src, size_t size, un
         s->kernels->count_bytes(group, m, 1, counts);
         counted += (uint32_t)m;
     }
-    uint16_t F[256];
-    uint64_t cost = tp_wide_record_build(&e->log2, counts, F);
+    uint64_t cost = tp_entropy(&e->log2, counts, 256, counted);
     plan->try_lz4 = lz4_may_pay(s, src, size, element, index, n);
     if (plan->try_lz4 && s->level == TP_LEVEL_MAX) { /* not judged by samples, so find out */
         s->kernels->plane_get(src, size, element, index, e->plane);
