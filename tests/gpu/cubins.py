@@ -9,7 +9,6 @@ vote for each step (and a few that older architectures need to come together). W
 by 32 elements, as a whole and by the kind of unit that executes it.
 """
 import argparse
-import importlib.metadata
 import pathlib
 import re
 import shutil
@@ -130,23 +129,6 @@ def limits_of(path):
     return limits
 
 
-def find_nvdisasm(given):
-    if given:
-        return given
-    found = shutil.which("nvdisasm")
-    if found:
-        return found
-    for package in ("nvidia-cuda-nvdisasm",):
-        try:
-            files = importlib.metadata.files(package) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        for file in files:
-            if file.name == "nvdisasm":
-                return str(file.locate())
-    return None
-
-
 def compile_kernels(nvcc, kernels, architecture, cubin):
     """Registers and spilled bytes of each kernel."""
     run = subprocess.run([nvcc, "-O3", f"-arch=sm_{architecture}", "-cubin", "-Xptxas", "-v", "-o", cubin,
@@ -178,7 +160,7 @@ def main():
     parser.add_argument("--nvdisasm")
     arguments = parser.parse_args()
     limits = limits_of(arguments.limits) if arguments.limits else {}
-    nvdisasm = find_nvdisasm(arguments.nvdisasm)
+    nvdisasm = arguments.nvdisasm or shutil.which("nvdisasm")
     faults = []
     names = [name for name, _ in UNITS if name != "control"]
     print(f"{'':8} {'kernel':24} {'registers':>9} {'spilled':>8} {'instructions':>13} {'integer':>10}"
