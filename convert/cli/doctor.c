@@ -2,6 +2,8 @@
 #include <cJSON.h>
 #include <lz4.h>
 #include <openssl/crypto.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -64,6 +66,9 @@ static int run(const struct options *options)
     printf("lz4 %s\n", LZ4_versionString());
     printf("xxHash %d.%d.%d\n", XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE);
     printf("cJSON %s\n", cJSON_Version());
+    char pcre2[64] = ""; /* of at most 24 characters, by its documentation */
+    pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
+    printf("PCRE2 %s\n", pcre2);
     printf("%s\n", OpenSSL_version(OPENSSL_VERSION));
     printf("CPU: %s, %u usable\n", cpu_name(cpu, sizeof cpu), cpu_count());
     puts("kernels:");
