@@ -317,11 +317,10 @@ static tp_status check_descriptors(tp_frame_view *view, tp_method *method, tp_er
     return TP_OK;
 }
 
-tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_frame_view *view,
-                            tp_error *error)
+/* Of `size` bytes `present` are there: all, or those of the head at least. */
+static tp_status validate(const uint8_t *h, size_t size, size_t present, bool check_hash,
+                          tp_frame_view *view, tp_error *error)
 {
-    const uint8_t *h = frame;
-    if (size < TP_FRAME_HEADER) return tp_error_set(error, TP_TRUNCATED, "frame: ends within its header");
     memset(view, 0, sizeof *view);
     tp_frame_info *const info = &view->info;
     tp_status status = tp_frame_peek(h, info, error);
@@ -370,6 +369,8 @@ tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_
     const size_t tables = 256u * info->elements_per_symbol * view->symbol_tables + 512u * view->wide_tables;
     const size_t directory = tables + (size_t)descriptors * TP_DESCRIPTOR_SIZE;
     const size_t payload = (size_t)tp_align(TP_FRAME_HEADER + directory, 128);
+    if (payload > present && present < size)
+        return tp_error_set(error, TP_TRUNCATED, "frame: has %zu of the %zu bytes of its head", present, payload);
     CHECK(payload <= size && tp_align(payload + (uint64_t)view->payload_size, 128) == size,
           "tables, descriptors and payload do not fill it");
     view->symbol_table = h + TP_FRAME_HEADER;
@@ -377,7 +378,8 @@ tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_
     view->descriptors = h + TP_FRAME_HEADER + tables;
     view->payload = h + payload;
     CHECK(all_zero(h + TP_FRAME_HEADER + directory, payload - TP_FRAME_HEADER - directory) &&
-              all_zero(view->payload + view->payload_size, size - payload - view->payload_size),
+              (present < size ||
+               all_zero(view->payload + view->payload_size, size - payload - view->payload_size)),
           "padding is not zero");
     const uint64_t directory_hash = tp_hash64(h + TP_FRAME_HEADER, payload - TP_FRAME_HEADER);
     const uint64_t claimed = tp_load64(h + 32);
@@ -385,6 +387,8 @@ tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_
 
     tp_method method = TP_METHOD_RAW;
     if (df11) {
+        if (present < size)
+            return tp_error_set(error, TP_UNSUPPORTED, "frame: codec df11 is not checked by its head alone");
         tp_df11_decoder opened; /* for its checks */
         status = tp_df11_frame_check(view, &opened, error);
         if (status) return status;
@@ -411,6 +415,37 @@ tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_
         method = TP_METHOD_LZ4;
     }
     CHECK(info->method == method, "method is %u where %u belongs", info->method, method);
+    return TP_OK;
+}
+
+tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_frame_view *view,
+                            tp_error *error)
+{
+    if (size < TP_FRAME_HEADER) return tp_error_set(error, TP_TRUNCATED, "frame: ends within its header");
+    return validate(frame, size, size, check_hash, view, error);
+}
+
+tp_status tp_frame_validate_head(const void *head, size_t present, tp_frame_view *view, tp_error *error)
+{
+    tp_frame_info info = {.stored_size = 0};
+    if (present < TP_FRAME_HEADER)
+        return tp_error_set(error, TP_TRUNCATED, "frame: ends within its header");
+    const tp_status status = tp_frame_peek(head, &info, error);
+    if (status != TP_OK) return status;
+    const size_t size = info.stored_size;
+    return validate(head, size, present < size ? present : size, false, view, error);
+}
+
+tp_status tp_frame_head_size(const void *header, size_t *size, tp_error *error)
+{
+    const uint8_t *h = header;
+    tp_frame_info info = {.stored_size = 0};
+    const tp_status status = tp_frame_peek(h, &info, error);
+    if (status != TP_OK) return status;
+    const uint64_t tables = 256u * h[7] * h[10] + 512u * h[11];
+    const uint64_t head = tp_align(TP_FRAME_HEADER + tables + (uint64_t)tp_load32(h + 24) * TP_DESCRIPTOR_SIZE, 128);
+    CHECK(head <= info.stored_size, "tables and descriptors do not fit into it");
+    *size = (size_t)head;
     return TP_OK;
 }
 

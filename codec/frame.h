@@ -60,6 +60,13 @@ size_t tp_frame_chunk(const tp_frame_view *view, uint32_t index, size_t *start);
 tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_frame_view *view,
                             tp_error *error);
 
+/*
+ * The same for a frame of which only the first bytes are at hand, `present` of them: at least its head (header,
+ * tables and descriptors, tp_frame_head_size). What is not seen is not checked: the stored hash, and zeros at the
+ * end. TP_UNSUPPORTED: codec df11.
+ */
+tp_status tp_frame_validate_head(const void *head, size_t present, tp_frame_view *view, tp_error *error);
+
 /* Only the fixed fields of a header, for a reader of a range of a container; believed later. TP_CORRUPT. */
 tp_status tp_frame_peek(const void *header, tp_frame_info *info, tp_error *error);
 

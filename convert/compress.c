@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convert/compress.h"
 #include "convert/container.h"
 #include "convert/container_writer.h"
 #include "convert/cutting.h"
@@ -351,22 +352,33 @@ static tp_status open_output(compression *c, const char *path, int fd, const str
     return tp_output_open(&c->output, path, fd, c->options.force, input, &c->progress, error);
 }
 
-static tp_status open_single(compression *c, const char *in_path, int in_fd, const char *out_path,
-                             int out_fd, tp_error *error)
+bool tp_compress_name_fits(const char *name)
+{
+    return *name && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strlen(name) <= MAX_NAME;
+}
+
+/* The one input, which is open, becomes the one file of the container. */
+static tp_status take_single(compression *c, const char *in_path, const char *out_path, int out_fd,
+                             tp_error *error)
 {
     tp_input *input = &c->files[0].input;
-    tp_status status = tp_input_open(input, in_path, in_fd, true, &c->progress, error);
-    if (status != TP_OK) return status;
     c->records = calloc(1, sizeof *c->records);
     if (!c->records) return tp_error_memory(error);
     const char *name = tp_text_base(in_path ? in_path : "stdin");
-    if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strlen(name) > MAX_NAME)
+    if (!tp_compress_name_fits(name))
         return tp_error_set(error, TP_INVALID_ARGUMENT, "%s: its name cannot be stored in a container",
                             input->name);
     c->count = 1;
     c->records[0] = (tp_file_record){.path = name, .size = input->source.size};
-    status = open_output(c, out_path, out_fd, &input->stat, error);
+    tp_status status = open_output(c, out_path, out_fd, &input->stat, error);
     return status == TP_OK ? count_files(c, input->name, error) : status;
+}
+
+static tp_status open_single(compression *c, const char *in_path, int in_fd, const char *out_path,
+                             int out_fd, tp_error *error)
+{
+    tp_status status = tp_input_open(&c->files[0].input, in_path, in_fd, true, &c->progress, error);
+    return status == TP_OK ? take_single(c, in_path, out_path, out_fd, error) : status;
 }
 
 /* The output must be none of the files: it would become a part of itself, or replace one. */
@@ -422,11 +434,10 @@ static tp_status open_all(compression *c, const char *in_path, int in_fd, const 
     return open_single(c, in_path, in_fd, out_path, out_fd, error);
 }
 
-static tp_status compress(compression *c, const char *in_path, int in_fd, const char *out_path, int out_fd,
-                          tp_error *error)
+/* All that follows once input and output are open. */
+static tp_status convert(compression *c, tp_error *error)
 {
-    tp_status status = open_all(c, in_path, in_fd, out_path, out_fd, error);
-    if (status == TP_OK) status = tp_container_writer_begin(&c->writer, &c->output, same_input, c, error);
+    tp_status status = tp_container_writer_begin(&c->writer, &c->output, same_input, c, error);
     if (status == TP_OK) status = convert_frames(c, error);
     if (status == TP_OK && c->folder) status = tp_tree_unchanged(&c->tree, &c->progress, error);
     if (status == TP_OK)
@@ -467,11 +478,10 @@ static void close_all(compression *c)
     free(c);
 }
 
-tp_status tp_compress_file(const char *in_path, int in_fd, const char *out_path, int out_fd,
-                           const tp_options *options, tp_report *report, tp_error *error)
+static compression *create(const tp_options *options)
 {
     compression *c = aligned_alloc(_Alignof(compression), sizeof *c); /* the hashers in it are aligned */
-    if (!c) return tp_error_memory(error);
+    if (!c) return NULL;
     memset(c, 0, sizeof *c);
     if (options)
         c->options = *options;
@@ -482,8 +492,34 @@ tp_status tp_compress_file(const char *in_path, int in_fd, const char *out_path,
     for (size_t i = 0; i < OPEN_FILES; i++) c->files[i].input.fd = -1;
     c->again.fd = c->tree.fd = -1;
     c->again_number = NOBODY;
-    tp_status status = compress(c, in_path, in_fd, out_path, out_fd, error);
+    return c;
+}
+
+static tp_status end(compression *c, tp_status status, tp_report *report)
+{
     if (report && status == TP_OK) *report = report_of(c);
     close_all(c);
     return status;
+}
+
+tp_status tp_compress_file(const char *in_path, int in_fd, const char *out_path, int out_fd,
+                           const tp_options *options, tp_report *report, tp_error *error)
+{
+    compression *c = create(options);
+    if (!c) return tp_error_memory(error);
+    tp_status status = open_all(c, in_path, in_fd, out_path, out_fd, error);
+    if (status == TP_OK) status = convert(c, error);
+    return end(c, status, report);
+}
+
+tp_status tp_compress_callback(tp_read_fn read, void *context, uint64_t size, const char *name,
+                               const char *out_path, int out_fd, const tp_options *options,
+                               tp_report *report, tp_error *error)
+{
+    compression *c = create(options);
+    if (!c) return tp_error_memory(error);
+    tp_input_callback(&c->files[0].input, name, read, context, size);
+    tp_status status = take_single(c, name, out_path, out_fd, error);
+    if (status == TP_OK) status = convert(c, error);
+    return end(c, status, report);
 }

@@ -168,18 +168,12 @@ tp_status tp_target_copy_others(tp_target *target, const tp_weights *weights, tp
 
 /* ------------------------------------------------------------------------------------------ pieces */
 
-static unsigned dtype_bits(const tp_piece *piece)
-{
-    unsigned bits = 0;
-    tp_class cls;
-    return tp_safetensors_dtype(piece->dtype, piece->dtype_size, &bits, &cls) ? bits : 0;
-}
-
 static int by_place(const void *left, const void *right)
 {
     const tp_piece *a = left, *b = right;
-    const unsigned a_bits = dtype_bits(a), b_bits = dtype_bits(b);
-    if (a_bits != b_bits) return a_bits < b_bits ? 1 : -1;
+    const int a_place = tp_safetensors_dtype_place(a->dtype, a->dtype_size),
+              b_place = tp_safetensors_dtype_place(b->dtype, b->dtype_size);
+    if (a_place != b_place) return a_place < b_place ? 1 : -1;
     const int order = memcmp(a->name, b->name, a->name_size < b->name_size ? a->name_size : b->name_size);
     return order ? order : (a->name_size > b->name_size) - (a->name_size < b->name_size);
 }

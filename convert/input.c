@@ -8,6 +8,54 @@
 #include <string.h>
 #include <unistd.h>
 
+static tp_status read_error(const tp_input *input, int errnum, uint64_t offset, tp_error *error)
+{
+    tp_status status = tp_error_system(error, errnum, "%s: cannot read at byte %llu", input->name,
+                                       (unsigned long long)offset);
+    if (error) {
+        error->has_offset = true;
+        error->offset = offset;
+    }
+    return status;
+}
+
+/* The callback's own words, if it has any. */
+static tp_status call_error(const tp_input *input, int64_t result, uint64_t offset, tp_error *cause,
+                            tp_error *error)
+{
+    int errnum = result < 0 && result >= -4095 ? (int)-result : EIO; /* all that Linux has */
+    cause->message[sizeof cause->message - 1] = 0;
+    if (!cause->message[0]) return read_error(input, errnum, offset, error);
+    tp_status status = cause->status > TP_OK && cause->status < TP_STATUS_COUNT ? cause->status : TP_IO;
+    tp_error_set_at(error, status, offset, "%s: cannot read at byte %llu: %s", input->name,
+                    (unsigned long long)offset, cause->message);
+    if (error) error->sys_errno = cause->sys_errno ? cause->sys_errno : errnum;
+    return status;
+}
+
+/* One read: *n bytes, 0 at the end. */
+static tp_status read_some(const tp_input *input, void *dst, size_t size, uint64_t offset, size_t *n,
+                           tp_error *error)
+{
+    if (input->call) {
+        tp_error cause = {0};
+        int64_t result = input->call(input->call_context, dst, size, offset, &cause);
+        if (result < 0) return call_error(input, result, offset, &cause, error);
+        if ((uint64_t)result > size)
+            return tp_error_set_at(error, TP_IO, offset,
+                                   "%s: cannot read at byte %llu: the callback returned %lld of %zu bytes",
+                                   input->name, (unsigned long long)offset, (long long)result, size);
+        *n = (size_t)result;
+        return TP_OK;
+    }
+    ssize_t result;
+    do result = pread(input->fd, dst, size, (off_t)(input->base + offset));
+    while (result < 0 && errno == EINTR);
+    if (result < 0) return read_error(input, errno, offset, error);
+    *n = (size_t)result;
+    return TP_OK;
+}
+
 static tp_status input_read(void *context, void *dst, size_t size, uint64_t offset, tp_error *error)
 {
     const tp_input *input = context;
@@ -17,16 +65,16 @@ static tp_status input_read(void *context, void *dst, size_t size, uint64_t offs
                                "%s: ends too early: %llu bytes at byte %llu are beyond its end",
                                input->name, (unsigned long long)size, (unsigned long long)offset);
     while (size > 0) {
-        ssize_t n = pread(input->fd, to, size, (off_t)(input->base + offset));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return tp_error_system(error, errno, "%s: cannot read", input->name);
+        size_t n = 0;
+        tp_status status = read_some(input, to, size, offset, &n, error);
+        if (status != TP_OK) return status;
         if (n == 0)
             return tp_error_set_at(error, TP_IO, offset,
                                    "%s: changed while it was read: it now ends at byte %llu", input->name,
                                    (unsigned long long)offset);
         to += n;
-        offset += (uint64_t)n;
-        size -= (size_t)n;
+        offset += n;
+        size -= n;
     }
     return TP_OK;
 }
@@ -165,6 +213,15 @@ tp_status tp_input_take(tp_input *input, int fd, const char *shown, tp_error *er
     return status;
 }
 
+void tp_input_callback(tp_input *input, const char *name, tp_read_fn call, void *context, uint64_t size)
+{
+    prepare(input, -1);
+    input->call = call;
+    input->call_context = context;
+    input->source.size = size;
+    tp_text_path(name, input->name);
+}
+
 void tp_input_close(tp_input *input)
 {
     if (input->owned && input->fd >= 0) close(input->fd);
@@ -174,7 +231,7 @@ void tp_input_close(tp_input *input)
 tp_status tp_input_unchanged(const tp_input *input, tp_error *error)
 {
     struct stat now;
-    if (input->spooled) return TP_OK;
+    if (input->spooled || input->call) return TP_OK;
     if (fstat(input->fd, &now) != 0)
         return tp_error_system(error, errno, "%s: cannot read its properties", input->name);
     if (now.st_size != input->stat.st_size || now.st_mtim.tv_sec != input->stat.st_mtim.tv_sec ||

@@ -14,7 +14,9 @@
 
 typedef struct tp_input {
     tp_source source; /* its name is `name` */
-    int fd;
+    int fd;           /* -1: none, as with a callback */
+    tp_read_fn call;  /* reads in place of fd; NULL: none */
+    void *call_context;
     bool owned, spooled;
     uint64_t base;            /* where the input starts in fd */
     struct stat stat;         /* of the original file, when it was opened */
@@ -34,9 +36,11 @@ tp_status tp_input_open(tp_input *input, const char *path, int fd, bool from_pos
  * bytes). On an error it is closed. TP_IO, also where it is no regular file.
  */
 tp_status tp_input_take(tp_input *input, int fd, const char *shown, tp_error *error);
+/* Takes the caller's callback in place of a file. The same holds of the struct. */
+void tp_input_callback(tp_input *input, const char *name, tp_read_fn call, void *context, uint64_t size);
 void tp_input_close(tp_input *input);
 
-/* TP_IO if the file's size or time has changed since it was opened. */
+/* TP_IO if the file's size or time has changed since it was opened. Of a callback nothing is known. */
 tp_status tp_input_unchanged(const tp_input *input, tp_error *error);
 
 #endif

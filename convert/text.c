@@ -32,6 +32,14 @@ static bool harmless(uint32_t c)
            !(c >= 0x2028 && c <= 0x202e) && !(c >= 0x2066 && c <= 0x2069) && c != 0x61c;
 }
 
+bool tp_text_is_utf8(const char *data, size_t size)
+{
+    uint32_t code;
+    for (size_t i = 0, length; i < size; i += length)
+        if ((length = utf8_sequence((const unsigned char *)data + i, size - i, &code)) == 0) return false;
+    return true;
+}
+
 /* As tp_text_escape; returns whether all of it fitted. */
 static bool escape(const char *data, size_t size, char *dst, size_t capacity)
 {

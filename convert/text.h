@@ -18,6 +18,8 @@ char *tp_text_path(const char *path, char dst[TP_SHOWN_PATH]);
 /* The same of `path` in `folder`; an empty path is the folder itself. */
 char *tp_text_join(const char *folder, const char *path, char dst[TP_SHOWN_PATH]);
 
+bool tp_text_is_utf8(const char *data, size_t size);
+
 /* The part after the last slash; never NULL. */
 const char *tp_text_base(const char *path);
 

@@ -1,4 +1,4 @@
-/* The dtypes of safetensors, in the order of its documentation; classes as in docs/format.md section 6. */
+/* The dtypes of safetensors, in the order of its own library; classes as in docs/format.md section 6. */
 #include <string.h>
 
 #include "formats/layout.h"
@@ -33,16 +33,20 @@ static const struct {
     {"U64", 64, TP_CLASS_I64},
 };
 
+int tp_safetensors_dtype_place(const char *name, size_t name_size)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strlen(dtypes[i].name) == name_size && memcmp(dtypes[i].name, name, name_size) == 0) return (int)i;
+    return -1;
+}
+
 bool tp_safetensors_dtype(const char *name, size_t name_size, unsigned *bits, tp_class *cls)
 {
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
-        if (strlen(dtypes[i].name) == name_size && memcmp(dtypes[i].name, name, name_size) == 0) {
-            *bits = dtypes[i].bits;
-            *cls = (tp_class)dtypes[i].cls;
-            return true;
-        }
-    }
-    return false;
+    int place = tp_safetensors_dtype_place(name, name_size);
+    if (place < 0) return false;
+    *bits = dtypes[place].bits;
+    *cls = (tp_class)dtypes[place].cls;
+    return true;
 }
 
 tp_class tp_class_swapped(tp_class cls)

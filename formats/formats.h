@@ -119,5 +119,7 @@ tp_source tp_source_memory(tp_memory *memory, const void *data, uint64_t size, c
 
 /* Bits per element and class of a safetensors dtype name; false if unknown. */
 bool tp_safetensors_dtype(const char *name, size_t name_size, unsigned *bits, tp_class *cls);
+/* Its place in the order in which the format's own library lists, and writes, the dtypes; -1 if unknown. */
+int tp_safetensors_dtype_place(const char *name, size_t name_size);
 
 #endif

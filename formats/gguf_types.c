@@ -1,6 +1,8 @@
 /* Sizes are those of ggml's block structures, in which QK_K is 256. */
 #include "formats/gguf_types.h"
 
+#include <string.h>
+
 #define BLOCKS(elements, bytes) elements, bytes, TP_CLASS_BYTES, TP_CLASS_BYTES
 
 /* By id; the gaps are removed ones. */
@@ -54,4 +56,12 @@ const tp_gguf_type *tp_gguf_type_find(uint32_t id)
 {
     if (id >= sizeof types / sizeof *types || types[id].name == NULL) return NULL;
     return &types[id];
+}
+
+const tp_gguf_type *tp_gguf_type_named(const char *name, size_t size)
+{
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i].name != NULL && strlen(types[i].name) == size && memcmp(types[i].name, name, size) == 0)
+            return &types[i];
+    return NULL;
 }

@@ -22,5 +22,6 @@ typedef struct tp_gguf_type {
 
 /* NULL: unknown. */
 const tp_gguf_type *tp_gguf_type_find(uint32_t id);
+const tp_gguf_type *tp_gguf_type_named(const char *name, size_t size);
 
 #endif

@@ -21,8 +21,7 @@ tp_status tp_batch_create(tp_batch *batch, tp_device *device, tp_workers *worker
     batch->expanded_capacity = tp_align(expanded, 256);
     batch->scratch_capacity = scratch;
     batch->frames = calloc(TP_BATCH_FRAMES, sizeof *batch->frames);
-    batch->decoders = calloc(tp_workers_count(workers), sizeof *batch->decoders);
-    if (!batch->frames || !batch->decoders) {
+    if (!batch->frames) {
         tp_batch_destroy(batch);
         return no_memory(error);
     }
@@ -45,9 +44,6 @@ void tp_batch_destroy(tp_batch *batch)
     for (size_t i = 0; i < sizeof memories / sizeof *memories; i++)
         if (memories[i]->device) b->memory_destroy(memories[i]);
     if (batch->staging.device) b->host_destroy(&batch->staging);
-    for (unsigned i = 0; batch->decoders && i < tp_workers_count(batch->workers); i++)
-        tp_decoder_destroy(batch->decoders[i]);
-    free(batch->decoders);
     free(batch->frames);
     free(batch->results);
     tp_jobs_free(&batch->jobs);
@@ -88,16 +84,28 @@ static tp_status reserve(tp_batch *batch, tp_memory *memory, uint64_t size, tp_e
     return b->memory_create(batch->device, tp_align(size + size / 2, 65536), memory, error);
 }
 
+/* Frames of the smallest chunks have thousands of jobs: so many at once, or those of one frame. */
+#define ROUND_JOBS 16384
+
+/* Jobs of a frame, about. */
+static size_t jobs_of(const tp_frame_view *view)
+{
+    const size_t parts = view->parts > view->group ? view->parts : view->group;
+    return view->chunks * (parts + 1) + 2 * (view->info.raw_size / TP_RAW_CHUNK + 1);
+}
+
 /* How many frames the next round takes; sets where each goes in scratch. */
 static size_t round_end(tp_batch *batch)
 {
-    size_t end = batch->end, expanded = 0, scratch = 0;
+    size_t end = batch->end, expanded = 0, scratch = 0, jobs = 0;
     for (; end < batch->count; end++) {
         tp_batch_frame *f = &batch->frames[end];
         const bool needs_scratch = f->output == UINT32_MAX;
         const size_t room = needs_scratch ? tp_align(f->view.info.raw_size, 256) : 0;
         f->expanded = tp_frame_expanded_size(&f->view);
-        if (expanded + f->expanded > batch->expanded_capacity || scratch + room > batch->scratch_capacity)
+        jobs += jobs_of(&f->view);
+        if (expanded + f->expanded > batch->expanded_capacity || scratch + room > batch->scratch_capacity ||
+            (jobs > ROUND_JOBS && end > batch->end))
             break;
         f->expanded_at = batch->stored_capacity + expanded;
         expanded += f->expanded;
@@ -112,12 +120,9 @@ static tp_status expand_one(void *context, unsigned worker, size_t number, tp_er
 {
     tp_batch *batch = context;
     tp_batch_frame *f = &batch->frames[batch->first + number];
+    (void)worker;
     if (!f->expanded) return TP_OK;
-    if (tp_frame_needs_decoder(&f->view) && !batch->decoders[worker] &&
-        tp_decoder_create(&batch->decoders[worker]) != TP_OK)
-        return no_memory(error);
-    const tp_status status =
-        tp_frame_expand(&f->view, batch->decoders[worker], batch->staging.data + f->expanded_at, error);
+    const tp_status status = tp_frame_expand(&f->view, batch->staging.data + f->expanded_at, error);
     f->bad = status != TP_OK;
     return status;
 }

@@ -26,7 +26,6 @@ typedef struct tp_batch_frame {
 typedef struct tp_batch {
     tp_device *device;
     tp_workers *workers;   /* the caller's */
-    tp_decoder **decoders; /* one a worker, made when first needed */
     tp_host_memory staging;
     size_t stored_capacity, used; /* staging: stored frames up to here, what the host decodes behind it */
     size_t expanded_capacity;

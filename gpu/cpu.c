@@ -83,6 +83,12 @@ static void cpu_stream_destroy(tp_stream *stream)
     *stream = (tp_stream){.device = NULL};
 }
 
+static tp_status cpu_stream_after(tp_stream *stream, void *callers, tp_error *error)
+{
+    (void)stream, (void)callers, (void)error;
+    return TP_OK;
+}
+
 static uint8_t *bytes_of(const tp_memory *memory)
 {
     return memory->handle;
@@ -138,6 +144,7 @@ const tp_backend tp_backend_cpu = {
     .host_destroy = cpu_host_destroy,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
+    .stream_after = cpu_stream_after,
     .upload = cpu_upload,
     .download = cpu_download,
     .copy = cpu_copy,

@@ -211,6 +211,21 @@ static void cuda_stream_destroy(tp_stream *stream)
     *stream = (tp_stream){.device = NULL};
 }
 
+static tp_status cuda_stream_after(tp_stream *stream, void *callers, tp_error *error)
+{
+    CUevent event = NULL;
+    CUresult code = enter(stream->device);
+    if (code == CUDA_SUCCESS) {
+        code = cu.event_create(&event, CU_EVENT_DISABLE_TIMING);
+        if (code == CUDA_SUCCESS) code = cu.event_record(event, callers);
+        if (code == CUDA_SUCCESS) code = cu.stream_wait_event(stream->handle, event, 0);
+        if (event) cu.event_destroy(event); /* what waits for it does so all the same */
+        leave();
+    }
+    return code == CUDA_SUCCESS ? TP_OK
+                                : failed(stream->device, code, "cannot wait for the caller's stream", error);
+}
+
 static tp_status done(const tp_stream *stream, CUresult code, const char *what, tp_error *error)
 {
     return code == CUDA_SUCCESS ? TP_OK : failed(stream->device, code, what, error);
@@ -284,6 +299,7 @@ const tp_backend tp_backend_cuda = {
     .host_destroy = cuda_host_destroy,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
+    .stream_after = cuda_stream_after,
     .upload = cuda_upload,
     .download = cuda_download,
     .copy = cuda_copy,

@@ -14,6 +14,7 @@ typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
 
 enum {
     CUDA_SUCCESS = 0,
@@ -23,6 +24,7 @@ enum {
     CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
+enum { CU_EVENT_DISABLE_TIMING = 2 };
 enum {
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
@@ -51,6 +53,10 @@ enum {
     X(stream_create, cuStreamCreate, (CUstream *, unsigned))                                               \
     X(stream_destroy, cuStreamDestroy_v2, (CUstream))                                                      \
     X(stream_wait, cuStreamSynchronize, (CUstream))                                                        \
+    X(stream_wait_event, cuStreamWaitEvent, (CUstream, CUevent, unsigned))                                 \
+    X(event_create, cuEventCreate, (CUevent *, unsigned))                                                  \
+    X(event_record, cuEventRecord, (CUevent, CUstream))                                                    \
+    X(event_destroy, cuEventDestroy_v2, (CUevent))                                                         \
     X(upload, cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUstream))                         \
     X(download, cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream))                             \
     X(copy, cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                            \

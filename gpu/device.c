@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codec/bytes.h"
+
 const tp_backend *const *tp_backends(void)
 {
     static const tp_backend *const all[] = {
@@ -74,12 +76,49 @@ tp_status tp_device_open(const char *name, tp_device **device, tp_error *error)
     return tp_error_set(error, TP_UNSUPPORTED, "device %s: this build has no support for %s", name, wanted);
 }
 
+tp_status tp_device_open_queue(void *queue, tp_device **device, tp_error *error)
+{
+    *device = NULL;
+#ifdef TP_HAVE_OPENCL
+    return tp_opencl_open_queue(queue, device, error);
+#else
+    (void)queue;
+    return tp_error_set(error, TP_UNSUPPORTED, "this build has no support for opencl");
+#endif
+}
+
+void tp_device_retain(tp_device *device)
+{
+    atomic_fetch_add(&device->more_users, 1);
+}
+
 void tp_device_close(tp_device *device)
 {
-    if (device) device->backend->close(device);
+    if (!device || atomic_fetch_sub(&device->more_users, 1) != 0) return;
+    tp_decoder_destroy(device->decoder);
+    device->backend->close(device);
 }
 
 void tp_device_describe(const tp_device *device, tp_device_info *info)
 {
     *info = device->info;
+}
+
+bool tp_device_is_range(const tp_device *device, const tp_device_range *range, uint64_t alignment)
+{
+    uint64_t end;
+    if (!tp_add(range->address, range->size, &end) || range->address % alignment) return false;
+    return device->one_address_space ? range->address != 0 : range->memory != NULL;
+}
+
+tp_memory tp_device_wrap(tp_device *device, const tp_device_range *range, uint64_t *at)
+{
+    *at = device->one_address_space ? 0 : range->address;
+    if (!device->one_address_space)
+        return (tp_memory){
+            .device = device, .size = range->address + range->size, .handle = range->memory};
+    return (tp_memory){.device = device,
+                       .size = range->size,
+                       .handle = (void *)(uintptr_t)range->address,
+                       .address = range->address};
 }

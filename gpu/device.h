@@ -8,6 +8,8 @@
 #ifndef TP_GPU_DEVICE_H
 #define TP_GPU_DEVICE_H
 
+#include <stdatomic.h>
+
 #include "gpu/jobs.h"
 #include "tensorpress.h"
 
@@ -57,6 +59,8 @@ typedef struct tp_backend {
     void (*host_destroy)(tp_host_memory *memory);
     tp_status (*stream_create)(tp_device *device, tp_stream *stream, tp_error *error);
     void (*stream_destroy)(tp_stream *stream); /* waits first */
+    /* What is queued on `stream` from now on happens after what has been queued on the caller's stream. */
+    tp_status (*stream_after)(tp_stream *stream, void *callers, tp_error *error);
 
     /* The host's bytes must stay as they are until the stream has been waited for. */
     tp_status (*upload)(tp_stream *stream, const tp_memory *to, uint64_t at, const void *from, size_t size,
@@ -79,11 +83,23 @@ struct tp_device { /* begins every back end's own */
     unsigned max_warps;      /* jobs of a work-group, at most */
     uint64_t max_allocation; /* bytes */
     bool one_address_space;  /* addresses reach all memory, so that a launch may write to any of it */
+    _Atomic unsigned more_users; /* than one; the last to close it closes it */
+    tp_decoder *decoder;         /* of a device without kernels, made when first needed (decode.c) */
 };
+
+/* One more who will call tp_device_close. From any thread. */
+void tp_device_retain(tp_device *device);
+
+/* Whether it can be memory of the device at all, at a multiple of `alignment`. */
+bool tp_device_is_range(const tp_device *device, const tp_device_range *range, uint64_t alignment);
+/* The caller's memory as the back ends know it. *at: what offsets in it begin with; not 0 for opencl only. */
+tp_memory tp_device_wrap(tp_device *device, const tp_device_range *range, uint64_t *at);
 
 extern const tp_backend tp_backend_cpu;
 #ifdef TP_HAVE_OPENCL
 extern const tp_backend tp_backend_opencl;
+/* A device in the context of a cl_command_queue. */
+tp_status tp_opencl_open_queue(void *queue, tp_device **device, tp_error *error);
 /* Tests choose how OpenCL kernels are compiled: lanes as work-items or as a loop. -1: what suits the
  * device. */
 void tp_opencl_force_lane_loop(int lane_loop);

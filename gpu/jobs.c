@@ -1,6 +1,7 @@
 #include "gpu/jobs.h"
 
 #include <lz4.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 
 static const tp_kernel_shape shapes[TP_KERNEL_COUNT] = {{.name = "tp_copy"},
                                                         {.name = "tp_fill"},
+                                                        {.name = "tp_df11"},
                                                         {.name = "tp_hash"},
 #define SHAPE(name, ...) {#name, __VA_ARGS__},
                                                         TP_STREAM_KERNELS(SHAPE)
@@ -26,6 +28,7 @@ const tp_kernel_shape *tp_kernel_shape_of(tp_kernel_id kernel)
 size_t tp_kernel_local_bytes(tp_kernel_id kernel, unsigned tables)
 {
     const tp_kernel_shape *s = &shapes[kernel];
+    if (kernel == tp_df11_kernel) return 4 * TP_DF11_LOCAL_WORDS;
     const size_t after = 288; /* starts of 256 entries and the end, or votes and 32 u64 to exchange */
     const size_t table = s->K == 12 ? 4096 : s->K ? 1024u * s->c : 0;
     return 4 * (table * tables + after);
@@ -57,20 +60,13 @@ static uint32_t decoded_bytes(const tp_frame_view *view, uint32_t index, const t
     return whole ? d->n * (view->info.low_coded ? view->shape.T / 8u : view->group) : d->n;
 }
 
-bool tp_frame_needs_decoder(const tp_frame_view *view)
-{
-    const unsigned codec = view->info.codec;
-    return codec != TP_FRAME_RAW && codec != TP_FRAME_LZ4 && codec != TP_FRAME_SPLIT &&
-           codec != TP_FRAME_PLANES;
-}
-
 /* Calls `each` for every lz4 part until it says false. */
 static bool each_lz4(const tp_frame_view *view, bool (*each)(void *context, const lz4_part *part),
                      void *context)
 {
     if (view->info.codec == TP_FRAME_LZ4)
         return each(context, &(lz4_part){view->payload, view->payload_size, view->info.raw_size});
-    if (tp_frame_needs_decoder(view)) return true;
+    if (view->info.codec == TP_FRAME_DF11) return true;
     for (uint32_t i = 0; i < view->chunks * view->parts; i++) {
         tp_descriptor d;
         tp_descriptor_load(view, i, &d);
@@ -89,7 +85,7 @@ static bool add_size(void *context, const lz4_part *part)
 
 size_t tp_frame_expanded_size(const tp_frame_view *view)
 {
-    size_t size = tp_frame_needs_decoder(view) ? tp_align(view->info.raw_size, 128) : 0;
+    size_t size = view->info.codec == TP_FRAME_DF11 ? tp_align(sizeof(tp_df11_table), 128) : 0;
     each_lz4(view, add_size, &size);
     return size;
 }
@@ -104,11 +100,19 @@ static bool expand(void *context, const lz4_part *part)
     return true;
 }
 
-tp_status tp_frame_expand(const tp_frame_view *view, tp_decoder *decoder, uint8_t *dst, tp_error *error)
+/* The kernel finds the tables by these places. */
+_Static_assert(sizeof(((tp_df11_table *)0)->several) == 16384 && offsetof(tp_df11_table, entry) == 16384,
+               "the look-ups first, then the rows");
+
+tp_status tp_frame_expand(const tp_frame_view *view, uint8_t *dst, tp_error *error)
 {
-    if (tp_frame_needs_decoder(view))
-        return tp_frame_decode(decoder, view, view->info.stored_size + (size_t)TP_SLACK, dst,
-                               view->info.raw_size, error);
+    if (view->info.codec == TP_FRAME_DF11) {
+        tp_df11_table table;
+        tp_error inner;
+        const tp_status status = tp_df11_table_make(view->df11.luts, view->df11.luts_size, &table, &inner);
+        memcpy(dst, &table, sizeof table);
+        return status == TP_OK ? TP_OK : tp_error_set(error, status, "frame: %s", inner.message);
+    }
     if (each_lz4(view, expand, &dst)) return TP_OK;
     return tp_error_set(error, TP_CORRUPT, "frame: an lz4 block does not decode to its size");
 }
@@ -124,7 +128,8 @@ static uint64_t count_within(uint64_t start, uint64_t stride, uint64_t count, ui
 uint64_t tp_frame_host_bytes(const tp_frame_view *view, uint32_t from, uint32_t size)
 {
     const uint64_t to = (uint64_t)from + size;
-    if (view->info.codec == TP_FRAME_LZ4 || tp_frame_needs_decoder(view)) return size;
+    if (view->info.codec == TP_FRAME_LZ4) return size;
+    if (view->info.codec == TP_FRAME_DF11) return 0;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < view->chunks * view->parts; i++) {
         tp_descriptor d;
@@ -147,14 +152,15 @@ uint64_t tp_frame_host_bytes(const tp_frame_view *view, uint32_t from, uint32_t 
 
 static tp_planned_job *add(tp_jobs *jobs, tp_kernel_id kernel, uint32_t output)
 {
-    if (jobs->count == jobs->capacity) {
+    if (jobs->count == jobs->capacity && !jobs->fixed) {
         const size_t capacity = jobs->capacity ? 2 * jobs->capacity : 256;
         tp_planned_job *list = realloc(jobs->list, capacity * sizeof *list);
         if (!list) return NULL;
         jobs->list = list;
         jobs->capacity = capacity;
     }
-    tp_planned_job *job = &jobs->list[jobs->count++];
+    tp_planned_job *job = jobs->count < jobs->capacity ? &jobs->list[jobs->count] : &jobs->spare;
+    jobs->count++;
     *job = (tp_planned_job){.kernel = (uint16_t)kernel, .output = output};
     job->job.result = jobs->results++;
     return job;
@@ -219,6 +225,29 @@ static void add_stream(builder *b, const tp_descriptor *d, u64 out, tp_kernel_id
     job->job.nx = d->nx;
     job->job.stride = stride;
     job->job.tables = wide ? 0 : view->selector_bits;
+}
+
+/* The blocks of a unit in which codes start. */
+static void add_df11(builder *b)
+{
+    const tp_df11_unit *unit = &b->view->df11;
+    for (uint32_t block = 0, first = 0; first < unit->elements; block++) {
+        const uint32_t end = tp_load32(unit->output_positions + 4 * ((size_t)block + 1));
+        tp_planned_job *job = add(b->jobs, tp_df11_kernel, b->place->output);
+        if (!job) {
+            b->full = true;
+            return;
+        }
+        job->job.in = b->payload_at;
+        job->job.out = b->place->output_at;
+        job->job.table = b->expanded_at;
+        job->job.n = (uint32_t)unit->elements;
+        job->job.nw = (uint32_t)unit->encoded_size;
+        job->job.nx = block;
+        job->job.unit = first;
+        job->job.stride = end - first;
+        first = end;
+    }
 }
 
 /* One part: `units` units of `unit` bytes, `stride` apart. */
@@ -302,8 +331,9 @@ tp_status tp_jobs_add_frame(tp_jobs *jobs, const tp_frame_view *view, const tp_f
     *first_result = jobs->results;
     if (view->info.codec == TP_FRAME_RAW)
         add_copy(&b, b.payload_at, place->output_at, view->info.raw_size, 1, 1);
-    if (view->info.codec == TP_FRAME_LZ4 || tp_frame_needs_decoder(view))
+    if (view->info.codec == TP_FRAME_LZ4)
         add_copy(&b, b.expanded_at, place->output_at, view->info.raw_size, 1, 1);
+    if (view->info.codec == TP_FRAME_DF11) add_df11(&b);
     const bool chunked = view->info.codec == TP_FRAME_SPLIT || view->info.codec == TP_FRAME_PLANES;
     for (uint32_t i = 0; chunked && i < view->chunks && !b.full; i++) {
         size_t start;
@@ -431,10 +461,11 @@ static unsigned choose_warps(const tp_planned_job *list, size_t count, unsigned 
     return warps;
 }
 
-static bool grow(void *array, size_t *capacity, size_t wanted, size_t size)
+static bool grow(void *array, size_t *capacity, size_t wanted, size_t size, bool fixed)
 {
     void **at = array;
     if (wanted <= *capacity) return true;
+    if (fixed) return false;
     const size_t more = wanted > 2 * *capacity ? wanted : 2 * *capacity;
     void *p = realloc(*at, more * size);
     if (!p) return false;
@@ -455,9 +486,11 @@ tp_status tp_jobs_arrange(tp_jobs *jobs, unsigned max_warps, tp_arranged *arrang
         const size_t count = end - first;
         const unsigned warps = choose_warps(list, count, max_warps);
         if (!grow(&arranged->ranges, &arranged->range_capacity, arranged->range_count + 1,
-                  sizeof *arranged->ranges) ||
-            !grow(&arranged->jobs, &arranged->job_capacity, arranged->job_count + warps * count,
-                  sizeof *arranged->jobs))
+                  sizeof *arranged->ranges, arranged->fixed) ||
+            /* Of at most count / warps tables each fills up its last work-group: fewer idle jobs than
+               others. */
+            !grow(&arranged->jobs, &arranged->job_capacity, arranged->job_count + 2 * count,
+                  sizeof *arranged->jobs, arranged->fixed))
             return TP_NO_MEMORY;
         tp_job_range *range = &arranged->ranges[arranged->range_count++];
         *range = (tp_job_range){

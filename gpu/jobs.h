@@ -2,7 +2,7 @@
  * From a validated frame to jobs for the kernels (gpu/kernels/), and from jobs to launches.
  *
  * Every part of a chunk is one job that writes its bytes where they belong in the chunk's elements, so
- * parts need no order and no scratch. What the host has decoded (lz4, codecs without a kernel) is a copy.
+ * parts need no order and no scratch. What the host has decoded (lz4) is a copy. Of a df11 frame every block is a job.
  */
 #ifndef TP_GPU_JOBS_H
 #define TP_GPU_JOBS_H
@@ -18,7 +18,8 @@ typedef uint64_t u64;
 typedef enum tp_kernel_id {
     tp_copy_kernel,
     tp_fill_kernel,
-    tp_hash_kernel,
+    tp_df11_kernel,
+    tp_hash_kernel, /* those before it: one job a work-group, by all its threads; from here on one a warp */
     TP_STREAM_KERNELS(TP_KERNEL_ENUM) TP_KERNEL_COUNT
 } tp_kernel_id;
 #undef TP_KERNEL_ENUM
@@ -45,27 +46,25 @@ typedef struct tp_jobs {
     tp_planned_job *list;
     size_t count, capacity;
     uint32_t results; /* result numbers given out */
+    bool fixed;       /* does not grow: jobs beyond the capacity are counted and forgotten */
+    tp_planned_job spare;
 } tp_jobs;
 
 /* Where a frame is to go. */
 typedef struct tp_frame_place {
     u64 frame_at;    /* the frame in the input memory, a multiple of 128 */
-    u64 expanded_at; /* what the host has decoded of it, in the input memory, in the order of
-                        tp_frame_expand */
+    u64 expanded_at; /* what tp_frame_expand has made of it, in the input memory */
     uint32_t output;
     u64 output_at; /* a multiple of 16 */
 } tp_frame_place;
 
 /*
- * Bytes that the host decodes of a frame, each part padded to 128: what is lz4, and frames of the codecs
- * that have no kernel (df11); 0 if there is none.
+ * Bytes that the host makes of a frame for the kernels, each part padded to 128: what is lz4, decoded, and of df11 the
+ * tables (tp_df11_table); 0 if there is nothing.
  */
 size_t tp_frame_expanded_size(const tp_frame_view *view);
-/* Whether the whole frame is decoded by the host, by a decoder. */
-bool tp_frame_needs_decoder(const tp_frame_view *view);
-/* Decodes them into dst; TP_SLACK bytes after the frame may be read. decoder: NULL unless needed.
- * TP_CORRUPT. */
-tp_status tp_frame_expand(const tp_frame_view *view, tp_decoder *decoder, uint8_t *dst, tp_error *error);
+/* Makes them in dst. TP_CORRUPT. */
+tp_status tp_frame_expand(const tp_frame_view *view, uint8_t *dst, tp_error *error);
 /* Of the decoded bytes from .. from + size - 1 of the frame those that the host decodes. */
 uint64_t tp_frame_host_bytes(const tp_frame_view *view, uint32_t from, uint32_t size);
 
@@ -107,6 +106,7 @@ typedef struct tp_arranged {
     size_t job_count, job_capacity;
     tp_job_range *ranges;
     size_t range_count, range_capacity;
+    bool fixed; /* does not grow; room for twice as many jobs and as many ranges as there are jobs is enough */
 } tp_arranged;
 tp_status tp_jobs_arrange(tp_jobs *jobs, unsigned max_warps, tp_arranged *arranged);
 void tp_arranged_free(tp_arranged *arranged);

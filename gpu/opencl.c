@@ -43,6 +43,12 @@
     X(clEnqueueFillBuffer)                                                                                 \
     X(clEnqueueMapBuffer)                                                                                  \
     X(clEnqueueUnmapMemObject)                                                                             \
+    X(clEnqueueMarkerWithWaitList)                                                                         \
+    X(clEnqueueBarrierWithWaitList)                                                                        \
+    X(clReleaseEvent)                                                                                      \
+    X(clGetCommandQueueInfo)                                                                               \
+    X(clRetainContext)                                                                                     \
+    X(clFlush)                                                                                             \
     X(clFinish)
 
 static struct {
@@ -185,7 +191,8 @@ static void opencl_close(tp_device *device)
     free(d);
 }
 
-static tp_status opencl_open(size_t index, tp_device **device, tp_error *error)
+/* context NULL: one of its own. */
+static tp_status open_in(size_t index, cl_context context, tp_device **device, tp_error *error)
 {
     opencl_device *d = calloc(1, sizeof *d);
     if (!d) return tp_error_set(error, TP_NO_MEMORY, "out of memory");
@@ -201,10 +208,10 @@ static tp_status opencl_open(size_t index, tp_device **device, tp_error *error)
     d->base.max_allocation = allocation;
     cl_ulong local = 0;
     cl.clGetDeviceInfo(d->device, CL_DEVICE_LOCAL_MEM_SIZE, sizeof local, &local, NULL);
-    if (local < tp_kernel_local_bytes(tp_bf16_pairs_kernel, 4)) { /* what takes the most */
+    if (local < tp_kernel_local_bytes(tp_df11_kernel, 1)) { /* what takes the most */
         const tp_status status = tp_error_set(
             error, TP_UNSUPPORTED, "%s: has %llu bytes of local memory, kernels need %zu",
-            d->base.info.name, (unsigned long long)local, tp_kernel_local_bytes(tp_bf16_pairs_kernel, 4));
+            d->base.info.name, (unsigned long long)local, tp_kernel_local_bytes(tp_df11_kernel, 1));
         opencl_close(&d->base);
         return status;
     }
@@ -214,8 +221,11 @@ static tp_status opencl_open(size_t index, tp_device **device, tp_error *error)
     device_text(d->device, CL_DEVICE_VERSION, version, sizeof version);
     snprintf(d->identity, sizeof d->identity, "%s\n%s\n%s", platform, version, d->base.info.description);
 
-    cl_int code;
-    d->context = cl.clCreateContext(NULL, 1, &d->device, NULL, NULL, &code);
+    cl_int code = CL_SUCCESS;
+    if (!context)
+        d->context = cl.clCreateContext(NULL, 1, &d->device, NULL, NULL, &code);
+    else if ((code = cl.clRetainContext(context)) == CL_SUCCESS)
+        d->context = context;
     if (!d->context) {
         const tp_status status = failed(&d->base, code, "cannot be opened", error);
         opencl_close(&d->base);
@@ -223,6 +233,27 @@ static tp_status opencl_open(size_t index, tp_device **device, tp_error *error)
     }
     *device = &d->base;
     return TP_OK;
+}
+
+static tp_status opencl_open(size_t index, tp_device **device, tp_error *error)
+{
+    return open_in(index, NULL, device, error);
+}
+
+tp_status tp_opencl_open_queue(void *queue, tp_device **device, tp_error *error)
+{
+    cl_context context = NULL;
+    cl_device_id id = NULL;
+    const size_t count = opencl_count();
+    *device = NULL;
+    if (count == 0) return tp_error_set(error, TP_UNSUPPORTED, "no opencl driver with a device is present");
+    if (!queue ||
+        cl.clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof(cl_context), &context, NULL) != CL_SUCCESS ||
+        cl.clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof(cl_device_id), &id, NULL) != CL_SUCCESS)
+        return tp_error_set(error, TP_INVALID_ARGUMENT, "not an OpenCL command queue");
+    for (size_t i = 0; i < count; i++)
+        if (found[i].device == id) return open_in(i, context, device, error);
+    return tp_error_set(error, TP_UNSUPPORTED, "the queue's OpenCL device cannot be used here");
 }
 
 /* ------------------------------------------------------------------------------------------- memory */
@@ -302,6 +333,20 @@ static void opencl_stream_destroy(tp_stream *stream)
         cl.clReleaseCommandQueue(stream->handle);
     }
     *stream = (tp_stream){.device = NULL};
+}
+
+static tp_status opencl_stream_after(tp_stream *stream, void *callers, tp_error *error)
+{
+    cl_event event = NULL;
+    cl_int code = cl.clEnqueueMarkerWithWaitList(callers, 0, NULL, &event);
+    if (code == CL_SUCCESS) {
+        code = cl.clEnqueueBarrierWithWaitList(stream->handle, 1, &event, NULL);
+        /* Else nobody might ever start what is waited for. */
+        if (code == CL_SUCCESS) code = cl.clFlush(callers);
+        cl.clReleaseEvent(event);
+    }
+    return code == CL_SUCCESS ? TP_OK
+                              : failed(stream->device, code, "cannot wait for the caller's queue", error);
 }
 
 static tp_status done(const tp_stream *stream, cl_int code, const char *what, tp_error *error)
@@ -406,7 +451,10 @@ static tp_status make_kernel(opencl_device *d, tp_kernel_id id, tp_error *error)
 {
     const tp_kernel_shape *s = tp_kernel_shape_of(id);
     char instance[128] = "";
-    const tp_text_part part = s->K ? TP_TEXT_STREAM : id == tp_hash_kernel ? TP_TEXT_HASH : TP_TEXT_PARTS;
+    const tp_text_part part = s->K                   ? TP_TEXT_STREAM
+                              : id == tp_hash_kernel ? TP_TEXT_HASH
+                              : id == tp_df11_kernel ? TP_TEXT_DF11
+                                                     : TP_TEXT_PARTS;
     const char *texts[3] = {NULL, NULL, instance};
     size_t sizes[3] = {0};
     texts[0] = tp_kernel_text(TP_TEXT_COMMON, &sizes[0]);
@@ -452,7 +500,7 @@ static tp_status opencl_launch(tp_stream *stream, const tp_launch *launch, tp_er
     code |= cl.clSetKernelArg(kernel, 6, launch->local_bytes, NULL);
     if (code != CL_SUCCESS)
         return failed(stream->device, CL_INVALID_KERNEL_ARGS, "cannot start a kernel", error);
-    /* A stream's and a hash's lanes are a work-group; copies take what there is. */
+    /* A stream's and a hash's lanes are a work-group; the others take what there is. */
     size_t local = d->lane_loop ? 1 : 32;
     if (!d->lane_loop && launch->kernel < tp_hash_kernel && d->max_group >= 256) local = 256;
     const size_t global = local * launch->groups;
@@ -473,6 +521,7 @@ const tp_backend tp_backend_opencl = {
     .host_destroy = opencl_host_destroy,
     .stream_create = opencl_stream_create,
     .stream_destroy = opencl_stream_destroy,
+    .stream_after = opencl_stream_after,
     .upload = opencl_upload,
     .download = opencl_download,
     .copy = opencl_copy,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codec/bytes.h"
+#include "codec/df11.h"
 #include "codec/hash.h"
 #include "codec/kernels/geometry.h"
 #include "codec/table.h"
@@ -66,10 +67,9 @@ static void make_elements(test *t, const tp_shape *shape, uint32_t n, pattern ki
     }
 }
 
-/* Room in the output, with a guard around it, and a job that fills it. */
-static tp_planned_job *add_job(test *t, size_t bytes, u64 result)
+/* A job that fills so many bytes of the output. */
+static tp_planned_job *add_job_at(test *t, size_t at, size_t bytes, u64 result)
 {
-    const size_t at = tp_align(t->output_used + GUARD, 256);
     if (t->jobs.count == MAX_JOBS || at + bytes + GUARD > OUTPUT) return NULL;
     if (t->jobs.count == t->jobs.capacity) {
         tp_planned_job *list = realloc(t->jobs.list, MAX_JOBS * sizeof *list);
@@ -89,6 +89,12 @@ static tp_planned_job *add_job(test *t, size_t bytes, u64 result)
     job->job.result = number;
     t->jobs.results = number + 1;
     return job;
+}
+
+/* The same where there is room in the output, with a guard around it. */
+static tp_planned_job *add_job(test *t, size_t bytes, u64 result)
+{
+    return add_job_at(t, tp_align(t->output_used + GUARD, 256), bytes, result);
 }
 
 /* -------------------------------------------------------------------------------------------- streams */
@@ -216,6 +222,176 @@ static bool add_streams(test *t, const tp_kernel_shape *k)
             if (!good) return false;
         }
     }
+    return true;
+}
+
+/* ----------------------------------------------------------------------------------------- DFloat11 */
+
+/*
+ * Usual exponents; one only; all that can be; codes of 1 to 32 bits, as many of each; codes of 63 times 1
+ * bit, 32, and 3 times 11 bits, so that look-ups end with windows; usual ones and a wrong gap; codes of 1
+ * to 32 bits, the last of which reaches into a block of its own, whose gap tells where to, and the same
+ * with a wrong one.
+ */
+typedef enum exponents {
+    USUAL,
+    ONLY_ONE,
+    ALL,
+    LONG_CODES,
+    FULL_WINDOWS,
+    WRONG_GAP,
+    LONG_END,
+    WRONG_END,
+    EXPONENTS
+} exponents;
+
+static bool is_long(exponents kind)
+{
+    return kind == LONG_CODES || kind == FULL_WINDOWS || kind == LONG_END || kind == WRONG_END;
+}
+
+static uint8_t random_exponent(test *t, exponents kind, uint32_t i, const uint8_t by_length[33])
+{
+    static const uint8_t lengths[] = {32, 11, 11, 11};
+    if (kind == ONLY_ONE) return 120;
+    if (kind == ALL) return (uint8_t)(next_random(t) % TP_DF11_SYMBOLS);
+    if (kind == FULL_WINDOWS) return by_length[i % 67 < 63 ? 1 : lengths[i % 67 - 63]];
+    if (is_long(kind)) return by_length[1 + next_random(t) % 32];
+    return (uint8_t)(random_symbol(t, 8, BELL) % TP_DF11_SYMBOLS);
+}
+
+/* n elements to the source and a code for them; for long ones one with every length, whatever they are. */
+static bool make_code(test *t, exponents kind, uint32_t n, tp_df11_code *code)
+{
+    uint64_t counts[256] = {0}, more = 1;
+    uint8_t by_length[33] = {0};
+    for (uint32_t i = 0; is_long(kind) && i < 32; i++) {
+        counts[100 + i] = more; /* Fibonacci's numbers: each code is one bit longer than the next */
+        more += i ? counts[99 + i] : 0;
+    }
+    if (is_long(kind) && tp_df11_code_make(counts, code, NULL) != TP_OK) return false;
+    for (uint32_t i = 0; is_long(kind) && i < 32; i++)
+        by_length[code->length[100 + i]] = (uint8_t)(100 + i);
+    for (uint32_t length = 1; is_long(kind) && length <= 32; length++)
+        if (!by_length[length]) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t e = random_exponent(t, kind, i, by_length);
+        tp_store16(t->source + 2 * i,
+                   (uint16_t)(e << 7 | next_random(t) % 128 | (next_random(t) & 1) << 15));
+        if (!is_long(kind)) counts[e]++;
+    }
+    return is_long(kind) || tp_df11_code_make(counts, code, NULL) == TP_OK;
+}
+
+static unsigned code_length(const test *t, const tp_df11_code *code, uint32_t i)
+{
+    return code->length[tp_load16(t->source + 2 * i) >> 7 & 255];
+}
+
+/* So many of the n elements that the last one's code begins in one block and ends within another; 0: it
+ * cannot be. */
+static uint32_t cut_across(const test *t, const tp_df11_code *code, uint32_t n)
+{
+    uint32_t cut = 0;
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t block = at / (8 * TP_DF11_BLOCK);
+        at += code_length(t, code, i);
+        if (at / (8 * TP_DF11_BLOCK) > block && at % 8 != 0) cut = i + 1;
+    }
+    return cut;
+}
+
+/* Exclusive or with a gap's five bits. */
+static void flip_gap(uint8_t *gaps, size_t window, unsigned value)
+{
+    for (unsigned b = 0; b < 5; b++) {
+        const size_t bit = 5 * window + b;
+        gaps[bit / 8] ^= (uint8_t)((value >> (4 - b) & 1) << (7 - bit % 8));
+    }
+}
+
+/* A unit of n elements or fewer, one code after the other, as the arrays of a frame's payload. */
+static bool add_df11(test *t, uint32_t n, exponents kind)
+{
+    tp_df11_code code;
+    tp_df11_table tables;
+    if (!make_code(t, kind, n, &code)) return false;
+    if (kind == LONG_END || kind == WRONG_END) n = cut_across(t, &code, n);
+    if (n == 0) return true;
+    if (tp_df11_table_make(code.luts, 256 * (uint64_t)code.rows, &tables, NULL) != TP_OK) return false;
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < n; i++) bits += code_length(t, &code, i);
+    const size_t stream_bytes = (size_t)(bits + 7) / 8,
+                 blocks = (stream_bytes + TP_DF11_BLOCK - 1) / TP_DF11_BLOCK;
+    const size_t table_at = t->input_used, payload_at = table_at + tp_align(sizeof tables, 128);
+    const size_t gaps_at = payload_at + tp_align(4 * (blocks + 1), 128);
+    const size_t stream_at = gaps_at + tp_align(blocks * TP_DF11_BLOCK_GAPS, 128);
+    const size_t sign_mantissa_at = stream_at + tp_align(stream_bytes, 128);
+    t->input_used = sign_mantissa_at + tp_align(n, 128);
+    if (t->input_used + TP_INPUT_SLACK > INPUT) return false;
+    memcpy(t->input + table_at, &tables, sizeof tables);
+
+    uint8_t *const positions = t->input + payload_at, *const gaps = t->input + gaps_at;
+    uint8_t *const stream = t->input + stream_at;
+    uint64_t at = 0;
+    uint32_t windows = 0, starting = 0; /* in which a code starts */
+    for (uint32_t i = 0; i < n; i++) {
+        const uint16_t element = tp_load16(t->source + 2 * i);
+        const uint8_t e = (uint8_t)(element >> 7);
+        for (; starting <= at / (8 * TP_DF11_BLOCK); starting++) tp_store32(positions + 4 * starting, i);
+        if (windows <= at / 64) {
+            windows = (uint32_t)(at / 64) + 1;
+            flip_gap(gaps, windows - 1, at % 64);
+        }
+        for (unsigned b = code.length[e]; b-- > 0; at++)
+            stream[at / 8] |= (uint8_t)((code.word[e] >> b & 1) << (7 - at % 8));
+        t->input[sign_mantissa_at + i] = (uint8_t)((element >> 8 & 0x80) | (element & 0x7f));
+    }
+    for (uint32_t g = starting; g <= blocks; g++) tp_store32(positions + 4 * g, n);
+
+    uint32_t wrong = UINT32_MAX; /* block */
+    if (kind == WRONG_GAP) {
+        /* Not the gap of a block's first window, which is two blocks' business; that of all is one's. */
+        uint32_t window = next_random(t) % windows;
+        if (window % TP_DF11_BLOCK_WINDOWS == 0) window = windows > 1 ? 1 : 0;
+        flip_gap(gaps, window, 1 + next_random(t) % 31);
+        wrong = window / TP_DF11_BLOCK_WINDOWS;
+    }
+    if (kind == LONG_END || kind == WRONG_END) {
+        const unsigned end = bits % 64; /* 1 to 31 */
+        flip_gap(gaps, windows, kind == LONG_END ? end : end < 31 ? end + 1 : end - 1);
+        if (kind == WRONG_END) wrong = starting - 1;
+    }
+    const size_t out = tp_align(t->output_used + GUARD, 256);
+    if (out + 2 * (size_t)n + GUARD > OUTPUT) return false;
+    for (uint32_t g = 0; g < starting; g++) {
+        const uint32_t first = tp_load32(positions + 4 * g), end = tp_load32(positions + 4 * (g + 1));
+        const bool good = g != wrong;
+        tp_planned_job *job = add_job_at(t, out + 2 * (size_t)first, 2 * ((size_t)end - first),
+                                         good ? TP_JOB_GOOD : TP_JOB_BAD);
+        if (!job) return false;
+        t->expect_output[job->job.result] = good;
+        job->job.in = payload_at;
+        job->job.out = out;
+        job->job.table = table_at;
+        job->job.n = n;
+        job->job.nw = (uint32_t)stream_bytes;
+        job->job.nx = g;
+        job->job.unit = first;
+        job->job.stride = end - first;
+    }
+    memcpy(t->expected + out, t->source, 2 * (size_t)n);
+    return true;
+}
+
+static bool add_df11_units(test *t)
+{
+    /* 32768 codes of one bit fill a block. */
+    static const uint32_t elements[] = {1, 2, 33, 1500, 20000, 32767, 32768, 32769, 65536};
+    for (unsigned i = 0; i < sizeof elements / sizeof *elements; i++)
+        for (unsigned kind = 0; kind < EXPONENTS; kind++)
+            if (!add_df11(t, elements[i], kind)) return false;
     return true;
 }
 
@@ -378,6 +554,7 @@ tp_status tp_kernel_device_test(tp_device *device, tp_kernel_id kernel, tp_error
         const tp_kernel_shape *shape = tp_kernel_shape_of(kernel);
         const bool made = shape->K                   ? add_streams(t, shape)
                           : kernel == tp_hash_kernel ? add_hashes(t)
+                          : kernel == tp_df11_kernel ? add_df11_units(t)
                                                      : add_copies(t);
         if (!made)
             status = tp_error_set(error, TP_LIMIT, "kernel %s: its self-test does not fit", shape->name);

@@ -4,7 +4,7 @@
  * Four levels, each usable alone:
  *   codec       buffers: tp_encoder, tp_decoder            (frames of at most 4 MiB)
  *   container   files:   tp_reader                         (list, read tensors and slices, verify)
- *   conversion  files and folders: tp_compress_file, tp_decompress_file, tp_verify_file
+ *   conversion  files and folders: tp_compress_file, tp_decompress_file, tp_verify_file, tp_writer
  *   device      tensors: tp_device, tp_loader              (decode where the weights are used)
  *
  * Every function that can fail returns a tp_status and, where it takes a `tp_error *`, fills it (it may be
@@ -283,6 +283,26 @@ typedef struct tp_frame_entry { /* a logical frame of a container */
 tp_status tp_open(const char *path, tp_reader **reader, tp_error *error);
 /* The same for an open descriptor, which stays the caller's; `name` serves messages and format names. */
 tp_status tp_open_fd(int fd, const char *name, tp_reader **reader, tp_error *error);
+
+/*
+ * Reads as pread does: up to `size` (at least 1) bytes at `offset` into dst. Returns how many; 0 where the data
+ * ends; a negative errno on failure, for which *error (never NULL) may be filled too (tp_error_set): its text and
+ * status are then what the failed function reports. A short read is continued, a failed one is not repeated.
+ * It is called by any thread that reads, by several at once, and never asked beyond the size that was given.
+ */
+typedef int64_t (*tp_read_fn)(void *context, void *dst, size_t size, uint64_t offset, tp_error *error);
+
+/*
+ * The same for what a callback reads: a range reader, a member of an archive, memory. `size` bytes in all, which
+ * must stay as they are while the reader is open; `context` stays the caller's. name: as above, NULL: "input".
+ */
+tp_status tp_open_callback(tp_read_fn read, void *context, uint64_t size, const char *name, tp_reader **reader,
+                           tp_error *error);
+/*
+ * Not while another thread uses the reader. All other functions of a reader may be called from many threads at
+ * once. After fork() the child may read on with the reader it has inherited, whatever other threads were doing
+ * (nothing is ever locked), and closes it on its own; a callback must be up to that.
+ */
 void tp_close(tp_reader *reader);
 
 tp_format tp_reader_format(const tp_reader *reader);
@@ -309,7 +329,10 @@ tp_status tp_reader_find(const tp_reader *reader, size_t file, const char *name,
  */
 tp_status tp_pread(tp_reader *reader, size_t file, void *dst, size_t size, uint64_t offset,
                    tp_error *error);
-/* A whole tensor: capacity at least nbytes. TP_TRUNCATED for a truncated one. */
+/*
+ * A whole tensor: capacity at least nbytes. TP_TRUNCATED for a truncated one. Errors of this function and the next
+ * two name file, tensor and, where there is one, the place.
+ */
 tp_status tp_read_tensor(tp_reader *reader, size_t tensor, void *dst, size_t capacity, tp_error *error);
 /*
  * Rows first .. last - 1 of the slowest dimension (safetensors: the first, GGUF: the last). *size receives
@@ -317,6 +340,17 @@ tp_status tp_read_tensor(tp_reader *reader, size_t tensor, void *dst, size_t cap
  */
 tp_status tp_read_rows(tp_reader *reader, size_t tensor, uint64_t first, uint64_t last, void *dst,
                        size_t capacity, size_t *size, tp_error *error);
+/*
+ * A box: of dimension k (in the order of the tensor's shape) the elements first[k] .. last[k] - 1, for all ndim
+ * dimensions, packed into dst in the tensor's own order. Only the frames concerned are read, each once. With
+ * ndim 0 the one element. *size receives the bytes; with dst NULL only that. An empty range makes an empty box.
+ * Where a dtype packs several elements into some bytes (F4, F6_*, quantised GGUF types), every piece of the
+ * tensor that is contiguous in the box must consist of whole packs.
+ * TP_INVALID_ARGUMENT: out of range, another ndim than the tensor's, not whole packs, an opaque tensor.
+ * TP_UNSUPPORTED: a dtype of unknown size. TP_CORRUPT: the tensor's size is not that of dtype and shape. ...
+ */
+tp_status tp_read_box(tp_reader *reader, size_t tensor, const uint64_t *first, const uint64_t *last, size_t ndim,
+                      void *dst, size_t capacity, size_t *size, tp_error *error);
 
 /* --------------------------------------------------------------------------------- conversion level */
 
@@ -367,6 +401,43 @@ tp_status tp_compress_file(const char *in_path, int in_fd, const char *out_path,
                            const tp_options *options, tp_report *report, tp_error *error);
 
 /*
+ * Writes tensors from memory into a container that restores to a safetensors file: what tp_compress_file makes of
+ * that file, byte for byte, without the file. One thread at a time; tp_writer_finish starts options->threads of
+ * its own, and takes no more memory than a conversion.
+ */
+typedef struct tp_writer tp_writer;
+
+/*
+ * out_path, out_fd and options are those of tp_compress_file, and are only used by tp_writer_finish: until then
+ * nothing is written. out_path is copied, options too (but not what they point to). name: of the restored file as
+ * stored; NULL: the last part of out_path without ".tpress", or "model.safetensors" if there is no path.
+ * TP_INVALID_ARGUMENT (no output, a name that cannot be stored), TP_NO_MEMORY.
+ */
+tp_status tp_writer_create(const char *out_path, int out_fd, const char *name, const tp_options *options,
+                           tp_writer **writer, tp_error *error);
+/* Frees the writer; without tp_writer_finish before it nothing has happened. */
+void tp_writer_close(tp_writer *writer);
+
+/* An entry of the file's __metadata__, both texts UTF-8. TP_INVALID_ARGUMENT (not UTF-8), TP_NO_MEMORY. */
+tp_status tp_writer_metadata(tp_writer *writer, const char *key, size_t key_size, const char *value,
+                             size_t value_size, tp_error *error);
+/*
+ * A tensor: name in UTF-8, dtype a name of safetensors ("BF16", ...), elements in row-major order and little-endian.
+ * nbytes must be what shape and dtype say. `data` stays the caller's and must not change until tp_writer_finish
+ * has returned; name, dtype and shape are copied. TP_INVALID_ARGUMENT, TP_NO_MEMORY.
+ */
+tp_status tp_writer_add(tp_writer *writer, const char *name, size_t name_size, const char *dtype,
+                        const uint64_t *shape, size_t ndim, const void *data, uint64_t nbytes, tp_error *error);
+/*
+ * Writes all of it, once; the container appears whole or not at all. The restored file is laid out as the
+ * safetensors library does it: dtypes from U64 down to BOOL, names in byte order, metadata by key, the header
+ * padded to a multiple of 8. report may be NULL.
+ * TP_INVALID_ARGUMENT (a name or key twice, finished before), TP_LIMIT (a header of more than 100,000,000 bytes,
+ * which that library does not read), and what tp_compress_file returns.
+ */
+tp_status tp_writer_finish(tp_writer *writer, tp_report *report, tp_error *error);
+
+/*
  * Restores the file or folder of a container; the same conventions. A folder needs out_path: it is built under a
  * temporary name and never replaces anything but, with options->force, an empty folder.
  */
@@ -407,61 +478,196 @@ void tp_device_describe(const tp_device *device, tp_device_info *info);
 /* Runs every kernel on built-in patterns and compares with the CPU's. TP_MISMATCH, ... */
 tp_status tp_device_self_test(tp_device *device, tp_error *error);
 
+/* Memory of a device. */
+typedef struct tp_device_range {
+    void *memory;     /* opencl: a cl_mem; else NULL */
+    uint64_t address; /* opencl: the offset in it; cpu: a pointer; cuda: a device pointer */
+    uint64_t size;    /* bytes */
+} tp_device_range;
+
+/*
+ * A device in the caller's OpenCL context: that of the cl_command_queue, which stays the caller's. Memory and
+ * queues of one context mean nothing in another, so the caller's can be used only so. (On cuda the primary context
+ * is used, which frameworks use too.) TP_UNSUPPORTED: no such device known here.
+ */
+tp_status tp_device_open_queue(void *queue, tp_device **device, tp_error *error);
+
+/* -- loading files -- */
+
 typedef struct tp_loader tp_loader;
 
 typedef struct tp_load_options {
     unsigned threads; /* for reading and checking; 0: as many as the process may use */
-    size_t staging;   /* bytes of host memory that data passes through, the device has as many more; 0: 64 MiB */
+    size_t staging;   /* bytes on the device that data passes through, and at most as many of pinned memory of the
+                         host; 0: 64 MiB, and never less than 26 MiB unless less is loaded */
+    uintptr_t stream; /* the caller's stream: what is loaded is written after all that was queued there before
+                         tp_loader_run or the first tp_loader_next. cuda: a CUstream, also 1 (default) or 2 (of the
+                         thread); opencl: a cl_command_queue. 0: none */
     tp_progress_fn progress;
     void *progress_context;
 } tp_load_options;
 void tp_load_options_init(tp_load_options *options);
 
-/* A loader of tensors of `reader`, which stays the caller's and open. options may be NULL. */
-tp_status tp_loader_create(tp_reader *reader, tp_device *device, const tp_load_options *options,
-                           tp_loader **loader, tp_error *error);
-/* Frees the tensors too. */
+/* options may be NULL. Nothing is allocated on the device before it is needed. */
+tp_status tp_loader_create(tp_device *device, const tp_load_options *options, tp_loader **loader,
+                           tp_error *error);
+/*
+ * Frees the tensors too, but those handed out by tp_loader_dlpack: their memory, and what is needed to free it,
+ * lives until their deleters are called. So loader, device and readers may be closed in this order at any time.
+ */
 void tp_loader_close(tp_loader *loader);
 
-/* Chooses a tensor. TP_INVALID_ARGUMENT: no such tensor, or it has run. TP_TRUNCATED: the file ends before it. */
-tp_status tp_loader_add(tp_loader *loader, size_t tensor, tp_error *error);
-/* All of them; *truncated receives how many had to be left out. */
-tp_status tp_loader_add_all(tp_loader *loader, size_t *truncated, tp_error *error);
+/*
+ * Choosing what is loaded, from as many readers as wanted, which stay the caller's and open until the loader is
+ * closed. What is chosen is an *item*, numbered from 0 in the order of choosing: a tensor (again for the same one
+ * the same item), or some rows of one. *item may be NULL.
+ * TP_INVALID_ARGUMENT: no such tensor, or loading is under way. TP_TRUNCATED: the file ends before it.
+ */
+tp_status tp_loader_add(tp_loader *loader, tp_reader *reader, size_t tensor, size_t *item, tp_error *error);
+/* The first tensor of that name. TP_NOT_FOUND. */
+tp_status tp_loader_add_named(tp_loader *loader, tp_reader *reader, const char *name, size_t *item,
+                              tp_error *error);
+/*
+ * All whose names match: * any bytes, ? any one, [a-c] one of these, [!a-c] none of them, a backslash before what is
+ * meant as it is. *added receives how many match, *truncated how many of them the file ends before, which are left
+ * out; both may be NULL.
+ */
+tp_status tp_loader_add_matching(tp_loader *loader, tp_reader *reader, const char *pattern, size_t *added,
+                                 size_t *truncated, tp_error *error);
+/*
+ * Rows first .. last - 1 of the slowest dimension (safetensors: the first, GGUF: the last), as for a shard of tensor
+ * parallelism: only the frames that hold them are read. Always an item of its own. TP_INVALID_ARGUMENT: out of
+ * range, no dimension, rows not whole bytes.
+ */
+tp_status tp_loader_add_rows(tp_loader *loader, tp_reader *reader, size_t tensor, uint64_t first, uint64_t last,
+                             size_t *item, tp_error *error);
 
 /*
- * Loads the tensors chosen, once. Each frame is read once, checked, decoded on the device (but what lz4 holds is
- * decoded by the host) and its decoded bytes checked there. On an error nothing stays allocated on the device.
- * TP_IO, TP_NO_MEMORY, TP_CORRUPT, TP_CANCELLED, ...
+ * Where items go. By default into memory that the loader owns, each at a multiple of 256 and never overwritten,
+ * moved or handed out twice. Or an item goes to the caller's memory: of at least its size, at any address, where a
+ * multiple of 16 is faster (frames go to other places by way of staging memory).
+ * TP_BUFFER_TOO_SMALL, TP_INVALID_ARGUMENT (loaded, or loading).
+ */
+tp_status tp_loader_place(tp_loader *loader, size_t item, const tp_device_range *where, tp_error *error);
+/*
+ * Or all items chosen so far that are not loaded and have no place go into one piece of memory, at multiples of 256
+ * one after the other: tp_loader_arena_size says how large it is (0: no bytes), tp_loader_use_arena gives it: the
+ * caller's, at a multiple of 256, or for NULL one allocation of the loader's own.
+ */
+uint64_t tp_loader_arena_size(const tp_loader *loader);
+tp_status tp_loader_use_arena(tp_loader *loader, const tp_device_range *arena, tp_error *error);
+
+/*
+ * Loads what is chosen and not loaded. Each frame is read once, checked, decoded on the device (but what lz4 holds
+ * is decoded by the host) and its decoded bytes checked there. More may be chosen and loaded afterwards. On an error
+ * nothing that this call has allocated stays allocated, and its items can be chosen again; what was loaded before
+ * stays. TP_IO, TP_NO_MEMORY, TP_CORRUPT, TP_CANCELLED, ...
  */
 tp_status tp_loader_run(tp_loader *loader, tp_error *error);
-
-/* Where a loaded tensor is: valid until tp_loader_close, never overwritten or moved. */
-typedef struct tp_loaded {
-    void *memory;     /* opencl: the cl_mem; else NULL */
-    uint64_t address; /* opencl: the offset in it; cpu: the pointer; cuda: the device pointer. A multiple of 256 */
-    uint64_t nbytes;
-} tp_loaded;
-/* TP_NOT_FOUND: not chosen or not loaded. */
-tp_status tp_loader_tensor(const tp_loader *loader, size_t tensor, tp_loaded *loaded);
-/* Copies a loaded tensor back: capacity at least nbytes. */
-tp_status tp_loader_read(tp_loader *loader, size_t tensor, void *dst, size_t capacity, tp_error *error);
 /*
- * Reads the file again, decodes it on the CPU with every checksum, copies all loaded tensors back and compares.
+ * The same item by item, in the order in which they end in the files (readers in the order of their first items):
+ * waits until the next one is complete and checked, while those after it are still read and decoded; that goes on
+ * after the call. *item is SIZE_MAX when there are no more. After an error the items handed out stay.
+ */
+tp_status tp_loader_next(tp_loader *loader, size_t *item, tp_error *error);
+
+typedef struct tp_load_item {
+    tp_reader *reader;
+    size_t tensor;
+    bool whole;           /* else rows first .. last - 1 */
+    uint64_t first, last;
+    uint64_t nbytes;
+    bool loaded;
+    tp_device_range where; /* once it is loaded; of no bytes: nowhere */
+} tp_load_item;
+
+size_t tp_loader_items(const tp_loader *loader); /* chosen so far */
+tp_status tp_loader_item(const tp_loader *loader, size_t item, tp_load_item *info); /* TP_INVALID_ARGUMENT */
+/* Copies a loaded item back: capacity at least nbytes. TP_NOT_FOUND: not loaded. */
+tp_status tp_loader_read(tp_loader *loader, size_t item, void *dst, size_t capacity, tp_error *error);
+/*
+ * Reads the files again, decodes them on the CPU with every checksum, copies all loaded items back and compares.
  * TP_MISMATCH names the tensor.
  */
 tp_status tp_loader_verify(tp_loader *loader, tp_error *error);
 
+/*
+ * A loaded item for other libraries (torch.from_dlpack, ...), in memory that the loader owns; the item stays valid
+ * until the loader is closed *and* the tensor's deleter has been called, which may be in any order and thread. The
+ * structures are those of dlpack.h: the second is of version 1.1, the first is what came before versions. Complete
+ * when handed out: no stream needs to wait. as_bytes, or a dtype that DLPack has no code for (GGUF's blocks, 4 and 6
+ * bits): one dimension of uint8. Else the dimensions are the slowest first, of GGUF too.
+ * TP_INVALID_ARGUMENT: not loaded, or in the caller's memory. TP_NO_MEMORY.
+ */
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+tp_status tp_loader_dlpack(tp_loader *loader, size_t item, bool as_bytes, struct DLManagedTensor **tensor,
+                           tp_error *error);
+tp_status tp_loader_dlpack_versioned(tp_loader *loader, size_t item, bool as_bytes,
+                                     struct DLManagedTensorVersioned **tensor, tp_error *error);
+
 typedef struct tp_load_stats {
-    uint64_t tensors;
-    uint64_t raw_bytes;    /* of the tensors */
-    uint64_t stored_bytes; /* read from the file */
+    uint64_t tensors;      /* items loaded */
+    uint64_t raw_bytes;    /* of them */
+    uint64_t stored_bytes; /* read from the files */
     /* Bytes of the tensors by where they were decoded; those of a plain checkpoint are in neither. */
     uint64_t decoded_on_device_bytes, decoded_on_host_bytes;
-    double read_s;   /* reading and checking frames */
-    double decode_s; /* decoding, and copying to the device, as far as reading does not hide it */
-    double total_s;
+    /* Waiting for frames to be read and checked; for decoding, and copying to the device; each as far as the other
+       does not hide it. total_s: spent in tp_loader_run and tp_loader_next. */
+    double read_s, decode_s, total_s;
 } tp_load_stats;
 void tp_loader_stats(const tp_loader *loader, tp_load_stats *stats);
+
+/* -- decoding frames that are in memory already -- */
+
+/*
+ * For frameworks that read and allocate themselves. These calls allocate no memory of the device, make no context and
+ * wait for nothing: all that is needed on the device is given as addresses, and everything is queued on the caller's
+ * stream. What is read from the frames is checked first, as in tp_frame_check; where the decoded bytes go wrong, that
+ * is known when the stream has come past: then, before anything of them is used, tp_device_decode_check must be
+ * called.
+ */
+#define TP_DEVICE_SLACK 4096 /* bytes after a stored frame that kernels may read, of any content */
+
+typedef struct tp_device_frame {
+    /* The frame in host memory; or, if it is on the device too, holds no lz4 and is not of codec df11, at least its
+       head (header, tables and descriptors: tp_frame_head_size). It must stay as it is until tp_device_decode_check. */
+    const void *host;
+    size_t host_size;
+    /* The whole frame on the device at a multiple of 128, size including TP_DEVICE_SLACK. Size 0: it is not there, and
+       copied from host memory, through the host's scratch. */
+    tp_device_range stored;
+    tp_device_range output; /* at a multiple of 16, at least the frame's raw_size; not the frame's own memory */
+} tp_device_frame;
+
+/* The head's size, from a frame's first 128 bytes. TP_CORRUPT: these are none. */
+tp_status tp_frame_head_size(const void *header, size_t *size, tp_error *error);
+
+typedef struct tp_device_work {
+    uintptr_t stream;        /* cuda: a CUstream; opencl: a cl_command_queue of the device's context; cpu: 0 */
+    tp_device_range scratch; /* device memory at a multiple of 256 */
+    void *host;              /* host memory at a multiple of 64; if it is not pinned, copies may wait */
+    size_t host_size;
+} tp_device_work;
+
+/* Bytes of scratch on the device and of the host that tp_device_decode needs for these frames at once. */
+tp_status tp_device_decode_size(tp_device *device, const tp_device_frame *frames, size_t count,
+                                size_t *scratch_size, size_t *host_size, tp_error *error);
+/*
+ * Queues the decoding of all of them. Until the stream has come past, nothing of frames, scratch and outputs may be
+ * changed or freed. An error that comes after something was queued leaves the stream in use: wait for it before
+ * freeing anything. On the cpu it is done when this returns.
+ * TP_CORRUPT, TP_UNSUPPORTED, TP_BUFFER_TOO_SMALL, TP_INVALID_ARGUMENT (alignment), TP_IO.
+ */
+tp_status tp_device_decode(tp_device *device, const tp_device_frame *frames, size_t count,
+                           const tp_device_work *work, tp_error *error);
+/*
+ * After the stream has come past it: whether all frames were decoded to the bytes that they were made from. On an
+ * error *failed (may be NULL) receives the number of the first that was not, and no output may be used.
+ * TP_CORRUPT; TP_IO: a kernel has not run, or the stream has not come past.
+ */
+tp_status tp_device_decode_check(tp_device *device, const tp_device_frame *frames, size_t count,
+                                 const tp_device_work *work, size_t *failed, tp_error *error);
 
 /* ------------------------------------------------------------------------------------------ DFloat11 */
 

@@ -63,10 +63,10 @@ static tp_status load(tp_reader *reader, tp_device *device, const struct options
     tp_load_options_init(&settings);
     settings.threads = options->threads;
     settings.progress = progress_report;
-    tp_status status = tp_loader_create(reader, device, &settings, &loader, error);
+    tp_status status = tp_loader_create(device, &settings, &loader, error);
     if (status != TP_OK) return status;
     size_t truncated = 0;
-    status = tp_loader_add_all(loader, &truncated, error);
+    status = tp_loader_add_matching(loader, reader, "*", NULL, &truncated, error);
     if (status == TP_OK && truncated) {
         char line[160];
         snprintf(line, sizeof line, "%s left out: the file ends before their ends",

@@ -9,6 +9,9 @@
  * What every lane has a value of its own of is an array of HELD elements, indexed by AT inside EACH_LANE { }:
  * one element that becomes a register, or 32. Code outside EACH_LANE is the same for all lanes. Addresses of what
  * lies lane by lane are a pointer plus LANE_IN_POINTER, made once, and an index plus LANE_IN_INDEX: one of them is 0.
+ *
+ * OUTPUT_AT(output, offset) is a byte of the output memory. Where one address space reaches all memory (gpu/device.h)
+ * the output is null and offsets are addresses: C adds them as numbers, for null plus something is no pointer there.
  */
 #ifndef TP_GPU_DIALECT_H
 #define TP_GPU_DIALECT_H
@@ -26,16 +29,22 @@ typedef unsigned long long u64;
  */
 #define KERNEL_DENSE(groups) extern "C" __global__ void __launch_bounds__(256, (groups))
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800 /* 1024 threads at most */
-#define STREAM_DENSITY(K, low, c, strided) ((c) == 2 ? 4 - (strided) : (low) == 6 || ((strided) && (K) == 12) ? 3 : 4)
+#define STREAM_DENSITY(K, low, c, strided) 4
+#define DF11_DENSITY 4
+/* Loads through it stay behind stores. The compiler moves them ahead until registers run out, and then spills. */
+#define STAYS_BEHIND(pointer) asm("" : "+l"(pointer))
 #else
 #define STREAM_DENSITY(K, low, c, strided) \
     ((c) == 2 ? 4 - (strided) : (low) == 6 ? 5 : (strided) && (K) == 12 ? 3 : 6)
+#define DF11_DENSITY 6
+#define STAYS_BEHIND(pointer)
 #endif
 #define GLOBAL
 #define LOCAL
 #define CONSTANT_TABLE static __device__ __constant__ const
 #define CONSTANT
 #define RESTRICT __restrict__
+#define OUTPUT_AT(output, offset) ((output) + (offset)) /* a number here would cost what RESTRICT tells */
 #define FN static __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
 #define UNROLL_BY_4 _Pragma("unroll 4")
@@ -44,13 +53,16 @@ typedef unsigned long long u64;
 #define TID threadIdx.x
 #define NTHREADS blockDim.x
 #define BARRIER() __syncthreads()
-/* Aligned to the largest table, so that a slot's address is an OR. */
+/* Where it begins is the compiler's business: from sm_90 on 1024 bytes lie before it, whatever alignment is asked for. */
 #define SHARED_PARAMETER
-#define SHARED_MEMORY extern __shared__ __align__(8192) u32 shared[];
+#define SHARED_MEMORY extern __shared__ __align__(16) u32 shared[];
 #define POPC(v) ((u32)__popc(v))
 #define ROTR(v, k) __funnelshift_r((v), (v), (k))
 #define PRMT(a, b, s) __byte_perm((a), (b), (s))
 #define MULHI64(a, b) __umul64hi((a), (b))
+#define SHL64(a, b, n) __funnelshift_lc((b), (a), (n)) /* the high half of (a, b) << n, n up to 32 */
+#define TOP_BIT(v) ((u32)(31 - __clz((int)(v))))         /* of what is not 0 */
+#define RAISE(flag) atomicOr((flag), 1u)                 /* in local memory, by any of the threads */
 #define STORE2(p, a, b) (*(uint2 *)(p) = make_uint2((a), (b)))
 #define STORE4(p, a, b, c, d) (*(uint4 *)(p) = make_uint4((a), (b), (c), (d)))
 /* The value is the same in all lanes. Says so to the compiler, which else makes every branch on it a costly one. */
@@ -89,11 +101,14 @@ typedef ulong u64;
 #define CONSTANT_TABLE __constant
 #define CONSTANT __constant
 #define RESTRICT restrict
+#define OUTPUT_AT(output, offset) ((output) + (offset))
 #define FN static inline
 #define GROUP ((u32)get_group_id(0))
 #define SHARED_PARAMETER , __local u32 *shared
 #define POPC(v) popcount((u32)(v))
 #define MULHI64(a, b) mul_hi((u64)(a), (u64)(b))
+#define TOP_BIT(v) (31 - clz((u32)(v)))
+#define RAISE(flag) atomic_or((flag), 1u)
 #define STORE2(p, a, b) (*(__global uint2 *)(p) = (uint2)((a), (b)))
 #define STORE4(p, a, b, c, d) (*(__global uint4 *)(p) = (uint4)((a), (b), (c), (d)))
 #else
@@ -109,11 +124,14 @@ typedef uint64_t u64;
 #define CONSTANT_TABLE static const
 #define CONSTANT
 #define RESTRICT restrict
+#define OUTPUT_AT(output, offset) ((u8 *)((uintptr_t)(output) + (uintptr_t)(offset)))
 #define FN static inline
 #define GROUP group
 #define SHARED_PARAMETER , u32 *shared, u32 group
 #define POPC(v) ((u32)__builtin_popcount(v))
 #define MULHI64(a, b) ((u64)((unsigned __int128)(a) * (b) >> 64))
+#define TOP_BIT(v) ((u32)(31 - __builtin_clz(v)))
+#define RAISE(flag) (*(flag) = 1)
 #define STORE2(p, a, b) (((u32 *)(p))[0] = (a), ((u32 *)(p))[1] = (b))
 #define STORE4(p, a, b, c, d) (STORE2(p, a, b), STORE2((p) + 8, c, d))
 #define TP_LANE_LOOP
@@ -125,6 +143,8 @@ typedef uint64_t u64;
 #define SHARED_MEMORY
 #define UNIFORM(v) (v)
 #define READ_AGAIN(pointer)
+#define STAYS_BEHIND(pointer)
+#define SHL64(a, b, n) ((u32)(((u64)(a) << 32 | (b)) << (n) >> 32))
 #define ROTR(v, k) ((u32)(v) >> ((k) & 31) | (u32)(v) << (-(k) & 31))
 FN u32 prmt_byte(u32 a, u32 b, u32 i) { return ((i & 4 ? b : a) >> 8 * (i & 3)) & 255; }
 #define PRMT(a, b, s) \
@@ -206,7 +226,28 @@ typedef struct warp_state {
     WARP_STATE
 } warp_state;
 
+/* Tables in local memory. */
+#ifdef __CUDACC__
+typedef u32 table_base; /* an address in shared memory */
+FN table_base table_at(const u32 *shared) { return (u32)__cvta_generic_to_shared(shared); }
+#else
+typedef LOCAL const u32 *table_base;
+#define table_at(shared) (shared)
+#endif
+
 /* Lanes below this one, as bits. */
 #define LANES_BELOW ((1u << LANE) - 1)
+
+/* (a & mask) | (b & ~mask); the compiler would make two of it. */
+FN u32 select_bits(u32 mask, u32 a, u32 b)
+{
+#ifdef __CUDACC__
+    u32 both;
+    asm("lop3.b32 %0,%1,%2,%3,0xca;" : "=r"(both) : "r"(mask), "r"(a), "r"(b));
+    return both;
+#else
+    return (a & mask) | (b & ~mask);
+#endif
+}
 
 #endif

@@ -163,7 +163,7 @@ KERNEL_DENSE(4) tp_hash(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, G
     {
         GLOBAL const tp_gpu_job *const job = jobs + first + (u64)GROUP * warps + warp;
         const u32 n = UNIFORM(job->n);
-        GLOBAL const u8 *const p = out + job->out;
+        GLOBAL const u8 *const p = OUTPUT_AT(out, job->out);
         if (n) {
             const u64 hash = n > 240 ? hash_long(&state, p, n) : hash_short(p, n);
 #ifdef TP_LANE_LOOP

@@ -4,6 +4,7 @@
 #include "stream.h"
 #include "parts.h"
 #include "hash.h"
+#include "df11.h"
 #include "list.h"
 
 TP_STREAM_KERNELS(STREAM_KERNEL)

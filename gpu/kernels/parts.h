@@ -8,7 +8,7 @@ KERNEL tp_copy(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, GLOBAL con
 {
     GLOBAL const tp_gpu_job *const job = jobs + first + GROUP;
     GLOBAL const u8 *const from = in + job->in;
-    GLOBAL u8 *const to = out + job->out;
+    GLOBAL u8 *const to = OUTPUT_AT(out, job->out);
     const u32 stride = job->stride, unit = job->unit, n = job->n;
     if (stride == unit) {
         const u32 bytes = n * unit;
@@ -31,7 +31,7 @@ KERNEL tp_fill(GLOBAL const u8 *RESTRICT in, GLOBAL u8 *RESTRICT out, GLOBAL con
                GLOBAL u64 *RESTRICT results, const u32 first, const u32 warps SHARED_PARAMETER)
 {
     GLOBAL const tp_gpu_job *const job = jobs + first + GROUP;
-    GLOBAL u8 *const to = out + job->out;
+    GLOBAL u8 *const to = OUTPUT_AT(out, job->out);
     const u32 stride = job->stride, unit = job->unit, n = job->n;
     const u64 value = job->table;
     u32 done = 0;

@@ -23,14 +23,6 @@
  */
 #define VALUE (T == 16 ? 10 : 14 + R)
 
-#ifdef __CUDACC__
-typedef u32 table_base; /* an address in shared memory */
-FN table_base table_at(const u32 *shared) { return (u32)__cvta_generic_to_shared(shared); }
-#else
-typedef LOCAL const u32 *table_base;
-#define table_at(shared) (shared)
-#endif
-
 /* u32 of one table */
 #define TABLE_WORDS (K == 12 ? 4096 : 1024 * c)
 
@@ -75,11 +67,13 @@ FN u32 look_up(SHAPE, table_base table, u32 x, u32 *pair)
 #ifdef __CUDACC__
     u32 entry;
     if (c == 2)
-        asm volatile("ld.shared.v2.u32 {%0,%1},[%2];" : "=r"(entry), "=r"(*pair) : "r"((x << 3 & 0x1ff8) | table));
-    else if (K == 12)
-        asm volatile("ld.shared.u32 %0,[%1];" : "=r"(entry) : "r"((x << 2 & 0x3ffc) | table));
+        asm volatile("{.reg .u32 a; mad.lo.u32 a,%2,8,%3; ld.shared.v2.u32 {%0,%1},[a];}"
+                     : "=r"(entry), "=r"(*pair)
+                     : "r"(x & 1023), "r"(table));
     else
-        asm volatile("ld.shared.u32 %0,[%1];" : "=r"(entry) : "r"((x << 2 & 0xffc) | table));
+        asm volatile("{.reg .u32 a; mad.lo.u32 a,%1,4,%2; ld.shared.u32 %0,[a];}"
+                     : "=r"(entry)
+                     : "r"(x & ((1u << K) - 1)), "r"(table));
     return entry;
 #else
     const u32 slot = x & ((1u << K) - 1);
@@ -120,9 +114,6 @@ FN void advance(SHAPE, warp_state *wp, const u32 *entry, u32 *x, GLOBAL const u1
 #endif
     *taken += POPC(below);
 }
-
-/* (a & mask) | (b & ~mask) */
-FN u32 select_bits(u32 mask, u32 a, u32 b) { return (a & mask) | (b & ~mask); }
 
 /* One row's symbols at their places in v; the other bits are junk. */
 FN void row_symbols(SHAPE, warp_state *wp, table_base table, u32 *x, GLOBAL const u16 *words, u32 *taken, u32 *v)
@@ -342,7 +333,7 @@ FN u32 apply_exceptions(SHAPE, GLOBAL const u8 *in, GLOBAL u8 *out, GLOBAL const
                                    ((groups * job->tables + 31) >> 5);
     u32 good = 1;
     for (u32 i = lane; i < nx; i += 32)
-        good &= apply_exception(SAME_SHAPE, list, i, out + job->out + (strided ? 0 : low), element_bytes, n);
+        good &= apply_exception(SAME_SHAPE, list, i, OUTPUT_AT(out, job->out + (strided ? 0 : low)), element_bytes, n);
     return good;
 }
 
@@ -354,12 +345,13 @@ FN void decode_stream(SHAPE, warp_state *wp, GLOBAL const u8 *in, GLOBAL u8 *out
     const u32 stride = strided ? UNIFORM(job->stride) : 0;
     const u32 element_bytes = strided ? stride : (u32)(T / 8 + low), groups = (n + 1023) >> 10;
     GLOBAL const u8 *const payload = in + job->in;
-    GLOBAL u8 *to = out + job->out + LANE_IN_POINTER * (32 / T) * element_bytes;
+    GLOBAL u8 *to = OUTPUT_AT(out, job->out + LANE_IN_POINTER * (32 / T) * element_bytes);
     GLOBAL const u32 *rows = (GLOBAL const u32 *)(payload + 128) + LANE_IN_POINTER;
     low_planes plane;
-    GLOBAL const u16 *const words = (GLOBAL const u16 *)(payload + words_at(SAME_SHAPE, groups));
+    GLOBAL const u16 *words = (GLOBAL const u16 *)(payload + words_at(SAME_SHAPE, groups));
     u32 x[HELD], taken = 0, chosen = 0, bad, off;
 
+    STAYS_BEHIND(words);
     plane.p0 = rows + (u64)groups * R * 32;
     plane.p1 = plane.p0 + groups * 512; /* a plane of u16 */
     plane.p2 = plane.p1 + groups * 512;

@@ -14,6 +14,12 @@ int main(int argc, char **argv)
                   {"container", test_container},
                   {"output", test_output},
                   {"reader", test_reader},
+                  {"box", test_box},
+                  {"callback", test_callback},
+                  {"errors", test_errors},
+                  {"threads", test_threads},
+                  {"linear", test_linear},
+                  {"writer", test_writer},
                   {"conversion", test_conversion},
                   {"folder", test_folder},
                   {"repository", test_repository}};

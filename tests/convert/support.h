@@ -97,16 +97,22 @@ tp_status restore_memory(bytes container, bytes *restored, tp_error *error);
         assert_int_equal(got_status, expected_status);                                                     \
     } while (0)
 
+int test_box(void);
+int test_callback(void);
 int test_cutting(void);
 int test_container(void);
 int test_conversion(void);
+int test_errors(void);
 int test_folder(void);
 int test_index(void);
+int test_linear(void);
 int test_memory(const char *program);
 int test_output(void);
 int test_reader(void);
 int test_repository(void);
 int test_text(void);
+int test_threads(void);
+int test_writer(void);
 int memory_child(char **arguments);
 
 #endif

@@ -350,7 +350,7 @@ static void damaged_container(void **state)
     tp_reader *reader;
     assert_int_equal(tp_open(scratch("damaged.tpress"), &reader, &error), TP_OK);
     assert_int_equal(tp_read_tensor(reader, 0, buffer, 2400000, &error), TP_CORRUPT);
-    assert_non_null(strstr(error.message, "damaged.tpress: frame 1 at byte "));
+    assert_non_null(strstr(error.message, "damaged.tpress: tensor 'first.weight': frame 1 at byte "));
     assert_int_equal(tp_pread(reader, 0, buffer, 10, 1000, &error), TP_CORRUPT);
     assert_int_equal(tp_read_tensor(reader, 2, buffer, 2400000, &error),
                      TP_CORRUPT); /* stored there as well */

@@ -606,7 +606,7 @@ class Frame:
             eight = int.from_bytes(self.gaps[window // 8 * 5 : window // 8 * 5 + 5], "big")
             gap = eight >> 35 - 5 * (window % 8) & 31
             allowed = {firsts[window]}
-            if window == p >> 6 and window not in seen and p & 7:
+            if window == p >> 6 and window not in seen:
                 allowed.add(p & 63)
             need(gap in allowed, "gaps: not those of the code stream")
         return bytes(out)

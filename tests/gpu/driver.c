@@ -84,7 +84,7 @@ typedef struct memory {
 static memory memories[MAX_OBJECTS];
 static size_t memory_count;
 
-typedef enum kind { UPLOAD, DOWNLOAD, COPY, CLEAR, LAUNCH } kind;
+typedef enum kind { UPLOAD, DOWNLOAD, COPY, CLEAR, LAUNCH, RECORD, WAIT } kind;
 typedef struct operation {
     struct operation *next;
     kind kind;
@@ -95,10 +95,19 @@ typedef struct operation {
     kernel_function *kernel;
     unsigned groups, warps, first, shared;
     CUdeviceptr in, out, jobs, results;
+    CUevent event;
 } operation;
 struct CUstream_st {
     operation *first, **last;
 };
+struct CUevent_st {
+    unsigned users; /* its owner and the operations that name it */
+    bool destroyed, fired;
+    CUstream stream; /* that it was recorded on last */
+};
+/* What handles 0 to 2 stand for. */
+static struct CUstream_st default_stream = {.last = &default_stream.first};
+static unsigned events;
 static CUstream streams[MAX_OBJECTS];
 static size_t stream_count;
 
@@ -211,8 +220,7 @@ static int release(void *address, bool host)
 static int run_kernel(const operation *o)
 {
     uint32_t *shared = NULL;
-    if (posix_memalign((void **)&shared, 8192, (o->shared + 8191) / 8192 * 8192 + 8192) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (posix_memalign((void **)&shared, 16, o->shared) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned group = 0; group < o->groups; group++)
         o->kernel((const uint8_t *)(uintptr_t)o->in, (uint8_t *)(uintptr_t)o->out,
                   (const tp_gpu_job *)(uintptr_t)o->jobs, (uint64_t *)(uintptr_t)o->results, o->first,
@@ -221,9 +229,30 @@ static int run_kernel(const operation *o)
     return CUDA_SUCCESS;
 }
 
+static void let_go(CUevent event)
+{
+    if (--event->users == 0) free(event);
+}
+
+static int run_first(CUstream stream);
+
+/* Work goes on elsewhere until the event has come. */
+static int wait_event(CUevent event)
+{
+    int code = CUDA_SUCCESS;
+    while (!event->fired && event->stream && event->stream->first && code == CUDA_SUCCESS)
+        code = run_first(event->stream);
+    return code;
+}
+
 static int run(const operation *o)
 {
     switch (o->kind) {
+    case RECORD:
+        o->event->fired = true;
+        return CUDA_SUCCESS;
+    case WAIT:
+        return wait_event(o->event);
     case UPLOAD:
         memcpy((void *)(uintptr_t)o->to, o->host, o->size);
         return CUDA_SUCCESS;
@@ -241,9 +270,22 @@ static int run(const operation *o)
     }
 }
 
+/* Runs a stream's first operation and forgets it. */
+static int run_first(CUstream stream)
+{
+    operation *o = stream->first;
+    stream->first = o->next;
+    if (!stream->first) stream->last = &stream->first;
+    const int code = run(o);
+    if (o->event) let_go(o->event);
+    free(o);
+    return code;
+}
+
 static int queue(CUstream stream, const operation *what)
 {
-    if (!is_stream(stream)) {
+    if ((uintptr_t)stream <= 2) stream = &default_stream;
+    if (stream != &default_stream && !is_stream(stream)) {
         violate("an operation on what is no stream");
         return ERROR_INVALID_HANDLE;
     }
@@ -260,6 +302,7 @@ static void drop(CUstream stream)
 {
     for (operation *o = stream->first, *next; o; o = next) {
         next = o->next;
+        if (o->event) let_go(o->event);
         free(o);
     }
     stream->first = NULL;
@@ -452,7 +495,7 @@ API CUresult cuStreamSynchronize(CUstream stream)
         return ERROR_INVALID_HANDLE;
     }
     int code = forced; /* a stream that fails does no more */
-    for (operation *o = stream->first; o && code == CUDA_SUCCESS; o = o->next) code = run(o);
+    while (stream->first && code == CUDA_SUCCESS) code = run_first(stream);
     drop(stream);
     for (size_t i = 0; i < memory_count; i++) check_guards(&memories[i]);
     return code;
@@ -472,6 +515,50 @@ API CUresult cuStreamDestroy_v2(CUstream stream)
     }
     violate("what is destroyed is no stream");
     return ERROR_INVALID_HANDLE;
+}
+
+API CUresult cuEventCreate(CUevent *at, unsigned flags)
+{
+    ENTER("cuEventCreate");
+    NEED_CONTEXT("cuEventCreate");
+    if (flags != CU_EVENT_DISABLE_TIMING) violate("an event that measures time");
+    CUevent event = calloc(1, sizeof *event);
+    if (!event) return CUDA_ERROR_OUT_OF_MEMORY;
+    event->users = 1;
+    events++;
+    *at = event;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    ENTER("cuEventRecord");
+    NEED_CONTEXT("cuEventRecord");
+    if (event->destroyed) violate("an event that is destroyed");
+    event->stream = (uintptr_t)stream <= 2 ? &default_stream : stream;
+    event->fired = false;
+    event->users++;
+    return queue(stream, &(operation){.kind = RECORD, .event = event});
+}
+
+API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
+{
+    ENTER("cuStreamWaitEvent");
+    NEED_CONTEXT("cuStreamWaitEvent");
+    if (event->destroyed || !event->stream || flags) violate("an event that is destroyed or never recorded");
+    event->users++;
+    return queue(stream, &(operation){.kind = WAIT, .event = event});
+}
+
+API CUresult cuEventDestroy_v2(CUevent event)
+{
+    const int forced = enter("cuEventDestroy_v2");
+    NEED_CONTEXT("cuEventDestroy_v2");
+    if (event->destroyed) violate("an event is destroyed twice");
+    event->destroyed = true;
+    events--;
+    let_go(event);
+    return forced;
 }
 
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream)
@@ -577,7 +664,7 @@ static unsigned control_calls(const char *function)
 }
 static unsigned control_live(void)
 {
-    return held + modules + (unsigned)(memory_count + stream_count) + depth;
+    return held + modules + events + (unsigned)(memory_count + stream_count) + depth;
 }
 static const char *control_violation(void)
 {
@@ -596,7 +683,8 @@ static void control_reset(void)
     }
     for (size_t i = 0; i < memory_count; i++) free(memories[i].block);
     stream_count = memory_count = 0;
-    held = modules = depth = 0;
+    held = modules = depth = events = 0;
+    drop(&default_stream);
     used_memory = peak_memory = limit_memory = 0;
 }
 static unsigned long long control_room(unsigned long long address)
@@ -607,6 +695,17 @@ static unsigned long long control_room(unsigned long long address)
 static unsigned long long control_peak(void)
 {
     return peak_memory;
+}
+static unsigned long long control_used(void)
+{
+    return used_memory;
+}
+static unsigned control_pending(void)
+{
+    unsigned count = 0;
+    for (size_t i = 0; i < stream_count; i++)
+        for (const operation *o = streams[i]->first; o; o = o->next) count++;
+    return count;
 }
 static void control_limit(unsigned long long bytes)
 {
@@ -622,6 +721,8 @@ API const driver_control *driver_control_get(void)
                                            .reset = control_reset,
                                            .room = control_room,
                                            .peak = control_peak,
+                                           .used = control_used,
+                                           .pending = control_pending,
                                            .memory_limit = control_limit};
     return &control;
 }

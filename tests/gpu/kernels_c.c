@@ -4,6 +4,7 @@
 #include "gpu/kernels/stream.h"
 #include "gpu/kernels/parts.h"
 #include "gpu/kernels/hash.h"
+#include "gpu/kernels/df11.h"
 #include "gpu/kernels/list.h"
 
 TP_STREAM_KERNELS(STREAM_KERNEL)
@@ -12,11 +13,13 @@ TP_STREAM_KERNELS(STREAM_KERNEL)
 
 #include <string.h>
 
+_Static_assert(DF11_LOCAL_WORDS <= TP_DF11_LOCAL_WORDS, "what the host asks for");
+
 #define ENTRY(name, ...) {#name, name},
 static const struct {
     const char *name;
     kernel_function *function;
-} kernels[] = {ENTRY(tp_copy) ENTRY(tp_fill) ENTRY(tp_hash) TP_STREAM_KERNELS(ENTRY)};
+} kernels[] = {ENTRY(tp_copy) ENTRY(tp_fill) ENTRY(tp_df11) ENTRY(tp_hash) TP_STREAM_KERNELS(ENTRY)};
 
 kernel_function *kernel_by_name(const char *name)
 {

@@ -2,9 +2,12 @@
  * test_gpu DEVICE GROUP [CORPUS]: the tests of the device level on one device (support.h lists them).
  *   kernels    the self-test of every kernel
  *   frames     every kind of frame of the corpus that the codec's tests write, good and damaged, against
- * the CPU few-frames the smallest of each kind only, for a device that is slow, such as oclgrind's loader
- * whole files: samples and made ones failures   (stand-in) every driver function made to fail Exit status
- * 77: there is no such device here.
+ *              the CPU
+ *   few-frames the smallest of each kind only, for a device that is slow, such as oclgrind's
+ *   loader     whole files: samples and made ones
+ *   decode     frames in the caller's memory; tensors by DLPack
+ *   failures   (stand-in) every driver function made to fail
+ * Exit status 77: there is no such device here.
  */
 #include "support.h"
 
@@ -26,6 +29,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[2], "frames") == 0 && argc > 3) return run_frames(argv[3], false);
     if (strcmp(argv[2], "few-frames") == 0 && argc > 3) return run_frames(argv[3], true);
     if (strcmp(argv[2], "loader") == 0) return run_loader();
+    if (strcmp(argv[2], "decode") == 0) return run_decode();
     if (strcmp(argv[2], "failures") == 0) return run_failures();
     return 2;
 }

@@ -45,10 +45,16 @@ void make_folder(void);
 void remove_folder(void);
 const char *in_folder(const char *name);
 
+/* Frames decoded by the low-level calls, all of it (test_decode.c), between making and freeing the frames. */
+void decode_make_samples(void);
+void decode_free_samples(void);
+tp_status decode_in_framework(tp_device *device, tp_error *error);
+
 /* The groups. */
 int run_kernels(void);
 int run_frames(const char *corpus, bool few);
 int run_loader(void);
+int run_decode(void);
 int run_failures(void);
 
 #endif

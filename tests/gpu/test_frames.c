@@ -118,6 +118,7 @@ static tp_status run_batch(rig *r, tp_error *error)
 /* How many of the records are used; how many damaged frames the device must have found by itself. */
 static size_t used_count;
 static unsigned least_bad;
+static unsigned df11_rounds; /* damages of each DFloat11 frame */
 
 /* -------------------------------------------------------------------------------------------- sound */
 
@@ -248,6 +249,99 @@ static void damaged_frames(void **state)
     assert_true(bad_by_device >= least_bad); /* the kernels were reached */
 }
 
+/* ------------------------------------------------------------------------------------------- DFloat11 */
+
+/* Damages one of the arrays of a validated frame that validation looks at only in part. */
+static void damage_df11(uint8_t *frame, const tp_frame_view *view)
+{
+    const tp_df11_unit *unit = &view->df11;
+    uint8_t *const gaps = frame + (unit->gaps - view->frame);
+    uint8_t *const stream = frame + (unit->encoded_exponent - view->frame);
+    uint8_t *const positions = frame + (unit->output_positions - view->frame);
+    const uint32_t blocks = (uint32_t)(unit->positions_size / 4 - 1);
+    const uint64_t windows = (unit->encoded_size + 7) / 8, last = unit->encoded_size - 1;
+    const uint8_t bit = (uint8_t)(1u << random_below(8));
+    switch (random_below(7)) {
+    case 0: /* a bit of the stream, often at its end */
+        stream[random_below(2) ? last - random_below(last < 8 ? (uint32_t)last + 1 : 8)
+                               : random_below((uint32_t)last + 1)] ^= bit;
+        break;
+    case 1: /* a gap */
+        gaps[random_below(3) ? random_below((uint32_t)(5 * windows + 7) / 8) : 0] ^= bit;
+        break;
+    case 2: /* one of the last window's, or after it */
+        gaps[5 * (windows - 1) / 8 + random_below(4)] ^= bit;
+        break;
+    case 3: /* a position by one */
+        if (blocks > 1) {
+            uint8_t *p = positions + 4 * (1 + random_below(blocks - 1));
+            tp_store32(p, tp_load32(p) + (bit & 1 ? 1 : UINT32_MAX));
+        }
+        break;
+    case 4: /* two windows swapped */
+        if (windows > 2) {
+            uint8_t window[8];
+            uint8_t *a = stream + 8 * random_below((uint32_t)windows - 1), *b = stream;
+            memcpy(window, a, 8);
+            memcpy(a, b, 8);
+            memcpy(b, window, 8);
+        }
+        break;
+    case 5: /* a length, or an entry of a table */
+        frame[128 + random_below((uint32_t)unit->luts_size)] ^= bit;
+        break;
+    default:
+        frame[unit->sign_mantissa - view->frame + random_below((uint32_t)unit->elements)] ^= bit;
+    }
+}
+
+/*
+ * The device's verdict about a unit must be that of codec/df11_decode.c, not only in the end, where hashes
+ * find all damage: blocks that are wrong are said to be before that.
+ */
+static void df11_verdicts(void **state)
+{
+    (void)state;
+    rig r = {.device = NULL};
+    unsigned bad = 0, good = 0;
+    static tp_df11_decoder decoder;
+    static tp_df11_workspace workspace;
+    rig_open(&r);
+    for (size_t i = 0; i < used_count; i++) {
+        const record *rec = &records[i];
+        if (rec->frame[4] != TP_FRAME_DF11 || rec->raw_size > 100000) continue;
+        uint8_t *const frame = malloc(rec->size), *const cpu = malloc(rec->raw_size);
+        for (unsigned round = 0; round < df11_rounds; round++) {
+            tp_error error = {0}, cpu_error = {0};
+            tp_frame_view view;
+            tp_status on_device = TP_OK;
+            memcpy(frame, rec->frame, rec->size);
+            assert_int_equal(tp_frame_validate(frame, rec->size, true, &view, &error), TP_OK);
+            for (unsigned k = 1 + random_below(8) / 7; k; k--) damage_df11(frame, &view);
+            hash_again(frame, rec->size);
+            if (tp_frame_validate(frame, rec->size, true, &view, &error) != TP_OK) continue;
+            tp_status on_cpu = tp_df11_open(&view.df11, &decoder, &cpu_error);
+            if (on_cpu == TP_OK)
+                on_cpu = tp_df11_decode(&decoder, 0, decoder.blocks, cpu, &workspace, &cpu_error);
+            tp_batch_clear(&r.batch);
+            assert_true(add(&r, frame, rec->size, 0, &error, &on_device));
+            assert_ok(on_device, &error);
+            on_device = run_batch(&r, &error);
+            const bool by_kernel = on_device != TP_OK && strstr(error.message, "does not end as it must");
+            if (by_kernel != (on_cpu != TP_OK))
+                fail_msg("frame %zu, round %u: the CPU says '%s', the device '%s'", i, round,
+                         cpu_error.message, error.message);
+            read_output(&r, rec->raw_size);
+            if (on_cpu == TP_OK) assert_memory_equal(cpu, r.back, rec->raw_size);
+            ++*(on_cpu == TP_OK ? &good : &bad);
+        }
+        free(frame);
+        free(cpu);
+    }
+    rig_close(&r);
+    assert_true(bad > df11_rounds / 8 && good > 0);
+}
+
 static bool same_kind(const record *a, const record *b)
 {
     return memcmp(a->frame + 4, b->frame + 4, 5) == 0 && a->frame[12] == b->frame[12] &&
@@ -266,11 +360,13 @@ int run_frames(const char *corpus, bool few)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_frames),
         cmocka_unit_test(damaged_frames),
+        cmocka_unit_test(df11_verdicts),
     };
     corpus_path = corpus;
     read_corpus();
     used_count = record_count;
     least_bad = 50;
+    df11_rounds = 40;
     if (few) {
         /* The smallest of each kind: by codec, class, symbol bits, elements per symbol, flags, tables per
          * stream. */
@@ -286,6 +382,7 @@ int run_frames(const char *corpus, bool few)
         }
         used_count = kept;
         least_bad = 5;
+        df11_rounds = 24;
     }
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (size_t i = 0; i < record_count; i++) {

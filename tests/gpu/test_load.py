@@ -59,6 +59,10 @@ def test_results(device):
     out, _ = run("load", "c.tpress", "--device", device, "--verify")
     assert "15 tensors" in out and out.endswith(": bit-exact\n") and device in out, out
     assert run("load", "c.tpress", "--device", device, "-q") == ("", "")
+    out, err = run("load", "c.tpress", "--device", device, "-v", "--no-progress", "-j1")
+    assert f"{raw:,} bytes decoded there".replace(",", "") in err.replace(",", "") and out.count("\n") == 1, (out, err)
+    _, err = run("load", "c.tpress", "--device", device, "--progress", "--verify")
+    assert "load: 100 %" in err, err
     with open("c.tpress", "rb") as file:
         data = file.read()
     assert load("-", device, "--verify", stdin=data)[0]["raw_bytes"] == raw
