@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cJSON.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "formats/json.h"
 #include "formats/layout.h"
 
 #define METADATA_MAX ((uint64_t)64 << 20) /* of a header whose metadata is read */
@@ -184,7 +184,8 @@ tp_status tp_df11_patterns_add(tp_df11_patterns *patterns, const char *regex, co
     if (!*regex || strlen(regex) > NAME_MAX_SIZE || !is_known_syntax(regex))
         return tp_error_set(error, TP_INVALID_ARGUMENT,
                             "pattern '%s': is not a regular expression of the sort known here", shown);
-    if (prepare_matching(patterns, error)) return error->status;
+    const tp_status status = prepare_matching(patterns, error);
+    if (status) return status;
     if (patterns->count == patterns->capacity) {
         const size_t capacity = patterns->capacity ? 2 * patterns->capacity : 16;
         tp_df11_pattern *list = realloc(patterns->list, capacity * sizeof *list);
@@ -265,14 +266,14 @@ static tp_status add_member(tp_df11_patterns *patterns, const cJSON *item, tp_er
 tp_status tp_df11_patterns_parse(const char *text, size_t size, tp_df11_patterns *patterns, tp_error *error)
 {
     *patterns = (tp_df11_patterns){0};
-    cJSON *tree = cJSON_ParseWithLength(text, size);
+    cJSON *tree;
+    tp_status status = tp_json_parse(text, size, &tree, error);
     const cJSON *at = tree;
     const cJSON *inner = cJSON_GetObjectItemCaseSensitive(at, "dfloat11_config");
     if (cJSON_IsObject(inner)) at = inner;
     inner = cJSON_GetObjectItemCaseSensitive(at, "pattern_dict");
     if (cJSON_IsObject(inner)) at = inner;
-    tp_status status = TP_OK;
-    if (!cJSON_IsObject(at))
+    if (!status && !cJSON_IsObject(at))
         status = tp_error_set(error, TP_INVALID_ARGUMENT, "is not a pattern dictionary (a JSON object)");
     for (const cJSON *item = status ? NULL : at->child; item && !status; item = item->next)
         status = add_member(patterns, item, error);
@@ -291,9 +292,10 @@ static bool is_number(const cJSON *item, int value)
 tp_status tp_df11_config_parse(const char *text, size_t size, tp_df11_config *config, tp_error *error)
 {
     *config = (tp_df11_config){0};
-    cJSON *tree = cJSON_ParseWithLength(text, size);
-    tp_status status = TP_OK;
-    if (!cJSON_IsObject(tree)) status = tp_error_set(error, TP_INVALID_ARGUMENT, "is not a JSON object");
+    cJSON *tree;
+    tp_status status = tp_json_parse(text, size, &tree, error);
+    if (!status && !cJSON_IsObject(tree))
+        status = tp_error_set(error, TP_INVALID_ARGUMENT, "is not a JSON object");
     const cJSON *family = cJSON_GetObjectItemCaseSensitive(tree, "_class_name");
     config->diffusers = cJSON_IsString(family);
     if (!config->diffusers) family = cJSON_GetObjectItemCaseSensitive(tree, "model_type");
@@ -468,7 +470,8 @@ tp_status tp_safetensors_metadata(const tp_source *source, tp_metadata_fn fn, vo
     status = source->read(source->context, header, (size_t)length, 8, error);
     const member m = status ? (member){0} : find_member(header, (size_t)length, "__metadata__");
     if (!status && m.found) {
-        cJSON *tree = cJSON_ParseWithLength(header + m.value, m.end - m.value);
+        cJSON *tree;
+        status = tp_json_parse(header + m.value, m.end - m.value, &tree, error);
         for (const cJSON *item = cJSON_IsObject(tree) ? tree->child : NULL; item && !status;
              item = item->next)
             if (cJSON_IsString(item)) status = fn(context, item->string, item->valuestring, error);
@@ -480,9 +483,9 @@ tp_status tp_safetensors_metadata(const tp_source *source, tp_metadata_fn fn, vo
 
 tp_status tp_df11_shapes_parse(const char *text, tp_shape_fn fn, void *context, tp_error *error)
 {
-    cJSON *tree = cJSON_Parse(text);
-    tp_status status = TP_OK;
-    if (!cJSON_IsObject(tree)) status = tp_error_set(error, TP_CORRUPT, "its shapes are no JSON object");
+    cJSON *tree;
+    tp_status status = tp_json_parse(text, strlen(text), &tree, error);
+    if (!status && !cJSON_IsObject(tree)) status = tp_error_set(error, TP_CORRUPT, "its shapes are no JSON object");
     for (const cJSON *item = status ? NULL : tree->child; item && !status; item = item->next) {
         uint64_t dims[16];
         size_t ndim = 0;

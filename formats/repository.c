@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cJSON.h>
-
+#include "formats/json.h"
 #include "formats/layout.h"
 
 /* Separators of values in an index. Each value costs cJSON an allocation or two, so this bounds its memory.
@@ -50,8 +49,9 @@ tp_status tp_weight_map_parse(const char *text, size_t size, tp_weight_map *map,
     *fault = "it is too large to be read";
     if (size > TP_WEIGHT_MAP_MAX || count_separators(text, size) > SEPARATORS_MAX) return TP_OK;
     *fault = "it is no JSON";
-    cJSON *tree = cJSON_ParseWithLength(text, size);
-    if (!tree) return TP_OK;
+    cJSON *tree;
+    const tp_status status = tp_json_parse(text, size, &tree, error);
+    if (status || !tree) return status;
     *fault = find_fault(tree, &weights, &map->count);
     if (*fault) {
         cJSON_Delete(tree);

@@ -7,7 +7,8 @@ import json
 import sys
 
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
-COLUMNS = ["compress", "compress FOLDER", "decompress", "decompress FOLDER", "verify", "extract", "inspect", "other verbs"]
+COLUMNS = ["compress", "compress FOLDER", "decompress", "decompress FOLDER", "verify", "extract",
+           "load", "convert", "inspect", "other verbs"]
 SECTIONS = ["No fault", "A call fails", "No memory", "Signals", "Places", "Input changes meanwhile"]
 
 

@@ -101,10 +101,11 @@ def snapshot(name):
     return found
 
 
-def safetensors(tensors):
+def safetensors(tensors, rows=None):
     offset, items = 0, {}
     for name, dtype, size, data in tensors:
-        items[name] = {"dtype": dtype, "shape": [len(data) // size], "data_offsets": [offset, offset + len(data)]}
+        shape = [rows, len(data) // size // rows] if rows else [len(data) // size]
+        items[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + len(data)]}
         offset += len(data)
     header = json.dumps(items).encode()
     return struct.pack("<Q", len(header)) + header + b"".join(t[3] for t in tensors)
@@ -141,8 +142,12 @@ def make_inputs():
     run("compress", "-q", path("in/model.safetensors"), "-o", path("in/model.safetensors.tpress"))
     run("compress", "-q", path("in/repo"), "-o", path("in/repo.tpress"))
     run("compress", "-q", "-", "-o", path("in/stdin.tpress"), stdin=open(path("in/model.safetensors"), "rb"))
-    tensor = weights
-    write(path("in/tensor"), tensor)
+    write(path("in/tensor"), weights)
+    os.mkdir(path("in/bf16"))
+    write(path("in/bf16/config.json"), b'{"model_type": "test"}\n')
+    write(path("in/bf16/model.safetensors"), safetensors([(f"layer.{i}.weight", "BF16", 2, weights[:400_000])
+                                                          for i in range(2)], rows=200))
+    run("convert", "-q", path("in/bf16"), "-o", path("in/df11"), "--to", "df11")
     for root, _, files in os.walk(path("in")):
         for name in files:
             os.utime(os.path.join(root, name), (10**9, 10**9))
@@ -188,6 +193,12 @@ def make_operations():
         Operation("extract, plain", "extract", ("extract", "-q", model, "weights", *to), path("in/tensor"), "out"),
         Operation("extract -c", "extract", ("extract", "-q", container, "weights", "-c"), path("in/tensor"),
                   to_stdout=True),
+        Operation("load", "load", ("load", container, "--device", "cpu", "--verify"), stdout=b"bit-exact\n"),
+        Operation("load, plain", "load", ("load", model, "--device", "cpu", "--verify"), stdout=b"bit-exact\n"),
+        Operation("convert", "convert", ("convert", "-q", "-j2", path("in/bf16"), *to, "--to", "df11"),
+                  path("in/df11"), "out"),
+        Operation("convert, back", "convert", ("convert", "-q", "-j2", path("in/df11"), *to, "--to", "safetensors"),
+                  path("in/bf16"), "out"),
     ]
 
 
@@ -468,7 +479,8 @@ def out_of_memory():
 def killed_leaves_name(operation):
     """Where a kill can find the output under a temporary name. An unnamed file that is to replace another gets one
     for the moment between linkat and renameat, for no call does both."""
-    return operation.old or not operation.unnamed or not unnamed_works or operation.column == "decompress FOLDER"
+    return (operation.old or not operation.unnamed or not unnamed_works or
+            operation.column in ("decompress FOLDER", "convert"))
 
 
 def signals_at_calls():
