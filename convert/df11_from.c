@@ -162,11 +162,15 @@ static const shape *find_shape(const from_df11 *c, const char *name)
 
 /* ------------------------------------------------------------------------------------- units, results */
 
+/* Takes r->name, also on failure. */
 static tp_status add_result(from_df11 *c, const result *r)
 {
     if ((c->result_count & (c->result_count - 1)) == 0) { /* a power of two is full */
         result *grown = realloc(c->results, (c->result_count ? 2 * c->result_count : 1) * sizeof *grown);
-        if (!grown) return tp_error_memory(c->error);
+        if (!grown) {
+            free(r->name);
+            return tp_error_memory(c->error);
+        }
         c->results = grown;
     }
     c->results[c->result_count++] = *r;
@@ -313,13 +317,20 @@ static int by_result_name(const void *left, const void *right)
 
 static result *find_result(const from_df11 *c, const char *name, size_t size)
 {
-    char *key = strndup(name, size);
-    const result wanted = {.name = key};
-    result *found = key && c->result_count
-                        ? bsearch(&wanted, c->results, c->result_count, sizeof wanted, by_result_name)
-                        : NULL;
-    free(key);
-    return found;
+    size_t from = 0, to = c->result_count;
+    size = strnlen(name, size); /* as results' names end */
+    while (from < to) {
+        const size_t middle = from + (to - from) / 2;
+        result *r = &c->results[middle];
+        int order = strncmp(r->name, name, size);
+        if (!order) order = r->name[size] != 0; /* it is longer */
+        if (!order) return r;
+        if (order < 0)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return NULL;
 }
 
 /* Without another pattern dictionary: that of a family known by the names of its tensors. */
