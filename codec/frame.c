@@ -151,6 +151,24 @@ static tp_status check_exceptions(const tp_frame_view *view, const uint8_t *list
     return TP_OK;
 }
 
+/* The bytes of a part, of which `used` come before its padding. */
+static tp_status check_part(const tp_frame_view *view, const tp_descriptor *d, uint32_t index,
+                            const uint8_t *part, uint64_t used, tp_error *error)
+{
+    CHECK(all_zero(part + used, tp_align(used, 128) - used), "descriptor %u: padding is not zero", index);
+    if (d->mode != TP_MODE_W32 && d->mode != TP_MODE_PAIRS) return TP_OK;
+    const uint8_t *words = part + tp_stream_words_at(&view->shape, d->n, !view->info.low_coded);
+    if (d->nw & 1)
+        CHECK(all_zero(words + 2 * (size_t)d->nw, 2), "descriptor %u: padding is not zero", index);
+    const uint8_t *selectors = words + tp_align(2 * (uint64_t)d->nw, 4);
+    const size_t selector_bytes = tp_selector_bytes(d->n, view->selector_bits);
+    const size_t bits = (size_t)((d->n + TP_GROUP - 1) / TP_GROUP) * view->selector_bits;
+    /* Every selector is valid: all 2^bits tables exist. */
+    for (size_t b = bits; b < 8 * selector_bytes; b++)
+        CHECK(!(selectors[b / 8] >> (b & 7) & 1), "descriptor %u: padding is not zero", index);
+    return check_exceptions(view, selectors + selector_bytes, d, index, error);
+}
+
 /*
  * One descriptor. bytes: what it stands for, decoded; whole: it stands for whole elements or tops, else for
  * a byte plane. *offset is where its part must start and is moved to where the next one does.
@@ -225,22 +243,8 @@ static tp_status check_descriptor(const tp_frame_view *view, uint32_t index, uin
     CHECK(tp_align(used, 128) <= view->payload_size - *offset, "descriptor %u: runs beyond the payload",
           index);
     const uint8_t *part = view->payload + *offset;
-    CHECK(all_zero(part + used, tp_align(used, 128) - used), "descriptor %u: padding is not zero", index);
-    if (d.mode == TP_MODE_W32 || d.mode == TP_MODE_PAIRS) {
-        const uint8_t *words = part + tp_stream_words_at(&view->shape, d.n, !low_coded);
-        if (d.nw & 1)
-            CHECK(all_zero(words + 2 * (size_t)d.nw, 2), "descriptor %u: padding is not zero", index);
-        const uint8_t *selectors = words + tp_align(2 * (uint64_t)d.nw, 4);
-        const size_t selector_bytes = tp_selector_bytes(d.n, view->selector_bits);
-        const size_t bits = (size_t)((d.n + TP_GROUP - 1) / TP_GROUP) * view->selector_bits;
-        for (size_t b = bits; b < 8 * selector_bytes;
-             b++) /* every selector is valid: all 2^bits tables exist */
-            CHECK(!(selectors[b / 8] >> (b & 7) & 1), "descriptor %u: padding is not zero", index);
-        const tp_status status = check_exceptions(view, selectors + selector_bytes, &d, index, error);
-        if (status) return status;
-    }
     *offset += tp_align(used, 128);
-    return TP_OK;
+    return view->head_only ? TP_OK : check_part(view, &d, index, part, used, error);
 }
 
 /* The header fields of split, planes and df11: shape, group, chunks, parts. */
@@ -346,6 +350,7 @@ static tp_status validate(const uint8_t *h, size_t size, size_t present, bool ch
           "reserved bytes are set");
     const uint32_t descriptors = tp_load32(h + 24);
     view->frame = h;
+    view->head_only = present < size;
     view->symbol_tables = h[10];
     view->wide_tables = h[11];
     view->payload_size = tp_load32(h + 28);
@@ -369,7 +374,7 @@ static tp_status validate(const uint8_t *h, size_t size, size_t present, bool ch
     const size_t tables = 256u * info->elements_per_symbol * view->symbol_tables + 512u * view->wide_tables;
     const size_t directory = tables + (size_t)descriptors * TP_DESCRIPTOR_SIZE;
     const size_t payload = (size_t)tp_align(TP_FRAME_HEADER + directory, 128);
-    if (payload > present && present < size)
+    if (view->head_only && payload > present)
         return tp_error_set(error, TP_TRUNCATED, "frame: has %zu of the %zu bytes of its head", present, payload);
     CHECK(payload <= size && tp_align(payload + (uint64_t)view->payload_size, 128) == size,
           "tables, descriptors and payload do not fill it");
@@ -378,7 +383,7 @@ static tp_status validate(const uint8_t *h, size_t size, size_t present, bool ch
     view->descriptors = h + TP_FRAME_HEADER + tables;
     view->payload = h + payload;
     CHECK(all_zero(h + TP_FRAME_HEADER + directory, payload - TP_FRAME_HEADER - directory) &&
-              (present < size ||
+              (view->head_only ||
                all_zero(view->payload + view->payload_size, size - payload - view->payload_size)),
           "padding is not zero");
     const uint64_t directory_hash = tp_hash64(h + TP_FRAME_HEADER, payload - TP_FRAME_HEADER);
@@ -387,7 +392,7 @@ static tp_status validate(const uint8_t *h, size_t size, size_t present, bool ch
 
     tp_method method = TP_METHOD_RAW;
     if (df11) {
-        if (present < size)
+        if (view->head_only)
             return tp_error_set(error, TP_UNSUPPORTED, "frame: codec df11 is not checked by its head alone");
         tp_df11_decoder opened; /* for its checks */
         status = tp_df11_frame_check(view, &opened, error);

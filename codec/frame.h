@@ -45,6 +45,7 @@ typedef struct tp_frame_view {
     uint32_t symbol_tables, wide_tables; /* df11: rows of luts, 0 */
     const uint8_t *frame, *symbol_table, *wide_table, *descriptors, *payload;
     uint32_t payload_size;
+    bool head_only;    /* of the payload nothing may be read */
     tp_df11_unit df11; /* df11 */
 } tp_frame_view;
 
@@ -62,8 +63,8 @@ tp_status tp_frame_validate(const void *frame, size_t size, bool check_hash, tp_
 
 /*
  * The same for a frame of which only the first bytes are at hand, `present` of them: at least its head (header,
- * tables and descriptors, tp_frame_head_size). What is not seen is not checked: the stored hash, and zeros at the
- * end. TP_UNSUPPORTED: codec df11.
+ * tables and descriptors, tp_frame_head_size). What is not seen is not checked: the stored hash, exceptions, and
+ * that padding is zero. TP_UNSUPPORTED: codec df11.
  */
 tp_status tp_frame_validate_head(const void *head, size_t present, tp_frame_view *view, tp_error *error);
 

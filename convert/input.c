@@ -27,8 +27,10 @@ static tp_status call_error(const tp_input *input, int64_t result, uint64_t offs
     cause->message[sizeof cause->message - 1] = 0;
     if (!cause->message[0]) return read_error(input, errnum, offset, error);
     tp_status status = cause->status > TP_OK && cause->status < TP_STATUS_COUNT ? cause->status : TP_IO;
+    char shown[512]; /* one line, whatever it says */
     tp_error_set_at(error, status, offset, "%s: cannot read at byte %llu: %s", input->name,
-                    (unsigned long long)offset, cause->message);
+                    (unsigned long long)offset,
+                    tp_text_escape(cause->message, strlen(cause->message), shown, sizeof shown));
     if (error) error->sys_errno = cause->sys_errno ? cause->sys_errno : errnum;
     return status;
 }

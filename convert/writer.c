@@ -241,15 +241,17 @@ static void print_metadata(const tp_writer *w, tp_text_buffer *text)
 static tp_status make_header(tp_writer *w, uint64_t *size, tp_error *error)
 {
     tp_text_buffer metadata = {0};
+    tp_error cause;
     print_metadata(w, &metadata);
     tp_status status = metadata.failed
-                           ? no_memory(w, error)
-                           : tp_pieces_layout(w->pieces, w->count, metadata.data, &w->header, size, error);
+                           ? tp_error_memory(&cause)
+                           : tp_pieces_layout(w->pieces, w->count, metadata.data, &w->header, size, &cause);
     free(metadata.data);
-    if (status == TP_OK && w->header.size - 8 > HEADER_MAX)
-        status = tp_error_set(error, TP_LIMIT, "%s: the header of %zu bytes is longer than %llu", w->shown,
-                              w->header.size - 8, (unsigned long long)HEADER_MAX);
-    return status;
+    if (status != TP_OK) return tp_error_set(error, status, "%s: %s", w->shown, cause.message);
+    if (w->header.size - 8 > HEADER_MAX)
+        return tp_error_set(error, TP_LIMIT, "%s: the header of %zu bytes is longer than %llu", w->shown,
+                            w->header.size - 8, (unsigned long long)HEADER_MAX);
+    return TP_OK;
 }
 
 /* The last piece that starts at or before the offset, which is not in the header: it holds that byte. */

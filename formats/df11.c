@@ -124,7 +124,8 @@ static const char *class_end(const char *p)
 static bool is_known_syntax(const char *regex)
 {
     for (const char *p = regex; *p; p++) {
-        if ((unsigned char)*p < 0x20 || *p == '^' || *p == '$') return false; /* the whole name is matched */
+        if ((unsigned char)*p < 0x20 || *p == '^' || *p == '$')
+            return false; /* the whole name is matched */
         if (*p == '\\') {
             if (!*++p || !strchr("dw.[]{}()*+?|^$\\-_/", *p)) return false;
         } else if (*p == '[') {
@@ -146,7 +147,7 @@ static tp_status compile(tp_df11_patterns *patterns, tp_df11_pattern *pattern, c
     int code;
     PCRE2_SIZE at;
     pattern->compiled = pcre2_compile((PCRE2_SPTR)pattern->regex, PCRE2_ZERO_TERMINATED,
-                                      PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_UTF |
+                                      PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_UTF | PCRE2_UCP |
                                           PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C,
                                       &code, &at, NULL);
     if (!pattern->compiled) {
@@ -485,7 +486,8 @@ tp_status tp_df11_shapes_parse(const char *text, tp_shape_fn fn, void *context, 
 {
     cJSON *tree;
     tp_status status = tp_json_parse(text, strlen(text), &tree, error);
-    if (!status && !cJSON_IsObject(tree)) status = tp_error_set(error, TP_CORRUPT, "its shapes are no JSON object");
+    if (!status && !cJSON_IsObject(tree))
+        status = tp_error_set(error, TP_CORRUPT, "its shapes are no JSON object");
     for (const cJSON *item = status ? NULL : tree->child; item && !status; item = item->next) {
         uint64_t dims[16];
         size_t ndim = 0;

@@ -113,16 +113,10 @@ static bool overlap(const tp_device_range *a, const tp_device_range *b)
     return a->memory == b->memory && a->address < b->address + b->size && b->address < a->address + a->size;
 }
 
-static tp_status check_places(const tp_device *device, const tp_device_frame *frame,
+/* A stored frame that kernels are to read. */
+static tp_status check_stored(const tp_device *device, const tp_device_frame *frame,
                               const tp_frame_view *view, tp_error *error)
 {
-    if (!tp_device_is_range(device, &frame->output, device->backend->launch ? 16 : 1))
-        return tp_error_set(error, TP_INVALID_ARGUMENT,
-                            "frame: its output is no memory of the device at a multiple of 16");
-    if (frame->output.size < view->info.raw_size)
-        return tp_error_set(error, TP_BUFFER_TOO_SMALL, "frame: its output has %llu bytes of %u",
-                            (unsigned long long)frame->output.size, view->info.raw_size);
-    if (frame->stored.size == 0 || !device->backend->launch) return TP_OK;
     if (!tp_device_is_range(device, &frame->stored, 128))
         return tp_error_set(error, TP_INVALID_ARGUMENT,
                             "frame: it is in no memory of the device at a multiple of 128");
@@ -131,9 +125,34 @@ static tp_status check_places(const tp_device *device, const tp_device_frame *fr
                             "frame: on the device has %llu bytes of %u and %d that may be read after them",
                             (unsigned long long)frame->stored.size, view->info.stored_size,
                             TP_DEVICE_SLACK);
+    return TP_OK;
+}
+
+static tp_status check_places(const tp_device *device, const tp_device_frame *frame,
+                              const tp_frame_view *view, tp_error *error)
+{
+    const bool kernels = device->backend->launch != NULL;
+    if (!tp_device_is_range(device, &frame->output, kernels ? 16 : 1))
+        return tp_error_set(error, TP_INVALID_ARGUMENT,
+                            "frame: its output is no memory of the device at a multiple of 16");
+    if (frame->output.size < view->info.raw_size)
+        return tp_error_set(error, TP_BUFFER_TOO_SMALL, "frame: its output has %llu bytes of %u",
+                            (unsigned long long)frame->output.size, view->info.raw_size);
     const tp_device_range output = {
         .memory = frame->output.memory, .address = frame->output.address, .size = view->info.raw_size};
-    if (overlap(&frame->stored, &output))
+    tp_device_range own = frame->stored;
+    if (kernels) {
+        if (own.size == 0) return TP_OK;
+        const tp_status status = check_stored(device, frame, view, error);
+        if (status != TP_OK) return status;
+    } else { /* it is decoded from where it was checked */
+        if (view->head_only)
+            return tp_error_set(error, TP_TRUNCATED, "frame: has %zu of %u bytes", frame->host_size,
+                                view->info.stored_size);
+        own = (tp_device_range){
+            .memory = output.memory, .address = (uintptr_t)frame->host, .size = view->info.stored_size};
+    }
+    if (overlap(&own, &output))
         return tp_error_set(error, TP_INVALID_ARGUMENT, "frame: its output lies in its own memory");
     return TP_OK;
 }

@@ -195,7 +195,10 @@ uint64_t tp_loader_arena_size(const tp_loader *l)
     uint64_t size = 0;
     for (size_t i = l->loaded_end; i < l->choice.item_count; i++) {
         const tp_item *t = &l->choice.items[i];
-        if (!t->placed && t->nbytes) size = tp_align(size, TP_ITEM_ALIGN) + t->nbytes;
+        if (t->placed || t->nbytes == 0) continue;
+        /* The same rows can be chosen again and again, and files have holes: there may be 2^64 bytes. */
+        if (size > UINT64_MAX - TP_ITEM_ALIGN || !tp_add(tp_align(size, TP_ITEM_ALIGN), t->nbytes, &size))
+            return UINT64_MAX;
     }
     return size;
 }

@@ -551,8 +551,8 @@ tp_status tp_loader_add_rows(tp_loader *loader, tp_reader *reader, size_t tensor
 tp_status tp_loader_place(tp_loader *loader, size_t item, const tp_device_range *where, tp_error *error);
 /*
  * Or all items chosen so far that are not loaded and have no place go into one piece of memory, at multiples of 256
- * one after the other: tp_loader_arena_size says how large it is (0: no bytes), tp_loader_use_arena gives it: the
- * caller's, at a multiple of 256, or for NULL one allocation of the loader's own.
+ * one after the other: tp_loader_arena_size says how large it is (0: no bytes, UINT64_MAX: beyond 64 bits),
+ * tp_loader_use_arena gives it: the caller's, at a multiple of 256, or for NULL one allocation of the loader's own.
  */
 uint64_t tp_loader_arena_size(const tp_loader *loader);
 tp_status tp_loader_use_arena(tp_loader *loader, const tp_device_range *arena, tp_error *error);

@@ -115,8 +115,20 @@ static tp_status copy_range(const struct opened *opened, size_t file, uint64_t o
     return status;
 }
 
+/* Errors of the reader begin with its name, those of the output with the output's. */
+static int fail_range(const struct opened *opened, const char *kind, const char *name, tp_status status,
+                      const tp_error *error)
+{
+    const size_t length = strlen(opened->name);
+    if (status == TP_CANCELLED || strncmp(error->message, opened->name, length) != 0 ||
+        strncmp(error->message + length, ": ", 2) != 0)
+        return fail_error(status, error);
+    return fail(tp_status_exit_code(status), "%s: %s '%s'%s", opened->name, kind, name,
+                error->message + length);
+}
+
 int write_range(const struct opened *opened, size_t file, uint64_t offset, uint64_t size,
-                const struct options *options, const char *path)
+                const struct options *options, const char *path, const char *kind, const char *name)
 {
     tp_error error;
     tp_output output;
@@ -139,7 +151,7 @@ int write_range(const struct opened *opened, size_t file, uint64_t offset, uint6
     if (status == TP_OK) status = copy_range(opened, file, offset, size, &output, &error);
     if (status == TP_OK) status = tp_output_commit(&output, &error);
     tp_output_close(&output);
-    return status == TP_OK ? EXIT_OK : fail_error(status, &error);
+    return status == TP_OK ? EXIT_OK : fail_range(opened, kind, name, status, &error);
 }
 
 /* Short texts for one message; a few may be in use at a time. */

@@ -102,7 +102,7 @@ static int run(const struct options *options)
     int status = input_stat(input, &stat);
     if (status != EXIT_OK) return status;
     if (!S_ISDIR(stat.st_mode)) return compress_named(input, &stat, options);
-    if (is_stdin(input)) return fail(EXIT_UNSUPPORTED, "stdin: is a folder; name it as INPUT");
+    if (is_stdin(input)) return fail_usage("stdin: is a folder; name it as INPUT");
     char *folder = trimmed(input);
     if (!folder) return fail(EXIT_SYSTEM, "out of memory");
     status = compress_named(folder, &stat, options);
@@ -114,13 +114,13 @@ const struct verb verb_compress = {
     .name = "compress",
     .usage = "INPUT [-o OUT] [options]",
     .about =
-        "Converts a checkpoint (safetensors, GGUF; anything else as bytes) into a sidecar container. "
-        "INPUT may be a\n"
-        "folder: every file in it goes into one container, equal tensors once. It may be - for stdin. "
-        "OUT is\n"
-        "INPUT.tpress unless named. The input is not changed. All cores are used unless -j says otherwise; "
-        "the\n"
-        "container's bytes do not depend on it.",
+        "Converts a checkpoint (safetensors, GGUF, PyTorch, NumPy; anything else as bytes) into a sidecar "
+        "container.\n"
+        "INPUT may be a folder: every file in it goes into one container, equal tensors once. It may be - "
+        "for stdin.\n"
+        "OUT is INPUT.tpress unless named. The input is not changed. All cores are used unless -j says "
+        "otherwise;\n"
+        "the container's bytes do not depend on it.",
     .examples = "  tensorpress compress model.safetensors\n"
                 "  tensorpress compress models/my-model -o my-model.tpress\n"
                 "  tensorpress compress -l max --sha256 --verify model.safetensors -o small.tpress\n"

@@ -36,7 +36,7 @@ static int default_output(const char *input, const struct options *options, char
         return fail_help("--file %s: is no file", options->file);
     *output = options->file ? beside(input, options->file) : without_suffix(input);
     if (*output) return EXIT_OK;
-    return fail_usage("%s: its name does not end in .tpress; name the output with -o", input);
+    return fail_usage("%s: its name is not NAME.tpress; name the output with -o", input);
 }
 
 /* One file of a container, through the reader. */
@@ -62,7 +62,7 @@ static int restore_file(const char *input, const char *output, const struct opti
     if (status == EXIT_OK) {
         signals_install();
         progress_start(options, "decompress");
-        status = write_range(&opened, file, 0, info.size, options, output);
+        status = write_range(&opened, file, 0, info.size, options, output, "file", options->file);
         progress_end();
     }
     reader_close(&opened);

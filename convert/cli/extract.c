@@ -63,8 +63,8 @@ static int rows(const struct opened *opened, const struct options *options, cons
     uint64_t count = choice->file.format == TP_FORMAT_GGUF ? info->shape[info->ndim - 1] : info->shape[0];
     if (!has_last) last = count;
     if (last > count || first > last)
-        return fail_usage("--slice %s: tensor '%s' has rows 0 to %llu; choose a part of them",
-                          options->slice, name, (unsigned long long)count);
+        return fail_usage("--slice %s: tensor '%s' has %s; choose a part of them", options->slice, name,
+                          counted(count, "row"));
     tp_error error;
     size_t before = 0, length = 0;
     memset(&error, 0, sizeof error);
@@ -109,8 +109,8 @@ static int run(const struct options *options)
     if (status == EXIT_OK) {
         signals_install();
         progress_start(options, "extract");
-        status =
-            write_range(&opened, choice.info.file, size > 0 ? start : 0, size, options, options->output);
+        status = write_range(&opened, choice.info.file, size > 0 ? start : 0, size, options,
+                             options->output, "tensor", name);
         progress_end();
     }
     if (status == EXIT_OK && options->verbose)

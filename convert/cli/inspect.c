@@ -473,8 +473,7 @@ static int run(const struct options *options)
     struct stat stat;
     int status = input_stat(input, &stat);
     if (status != EXIT_OK) return status;
-    if (S_ISDIR(stat.st_mode) && is_stdin(input))
-        return fail(EXIT_UNSUPPORTED, "stdin: is a folder; name it as FILE");
+    if (S_ISDIR(stat.st_mode) && is_stdin(input)) return fail_usage("stdin: is a folder; name it as FILE");
     if (S_ISDIR(stat.st_mode)) return inspect_folder(input, options);
     struct opened opened;
     status = reader_open(input, &opened);

@@ -55,7 +55,7 @@ static void print_text(const char *name, const struct result *r)
            seconds > 0 ? (double)r->stats.raw_bytes / 1e6 / seconds : 0, r->verified ? ": bit-exact" : "");
 }
 
-static tp_status load(tp_reader *reader, tp_device *device, const struct options *options,
+static tp_status load(const struct opened *opened, tp_device *device, const struct options *options,
                       struct result *result, tp_error *error)
 {
     tp_loader *loader;
@@ -66,11 +66,11 @@ static tp_status load(tp_reader *reader, tp_device *device, const struct options
     tp_status status = tp_loader_create(device, &settings, &loader, error);
     if (status != TP_OK) return status;
     size_t truncated = 0;
-    status = tp_loader_add_matching(loader, reader, "*", NULL, &truncated, error);
+    status = tp_loader_add_matching(loader, opened->reader, "*", NULL, &truncated, error);
     if (status == TP_OK && truncated) {
-        char line[160];
-        snprintf(line, sizeof line, "%s left out: the file ends before their ends",
-                 counted(truncated, "tensor"));
+        char line[4096 + 160]; /* a path and a sentence */
+        snprintf(line, sizeof line, "%.4095s: %s left out: the file ends before %s", opened->name,
+                 counted(truncated, "tensor"), truncated == 1 ? "its end" : "their ends");
         warn(line);
     }
     if (status == TP_OK) {
@@ -115,7 +115,7 @@ static int run(const struct options *options)
     if (code == EXIT_OK) code = reader_open(input, &opened);
     if (code == EXIT_OK) {
         signals_install();
-        status = load(opened.reader, device, options, &result, &error);
+        status = load(&opened, device, options, &result, &error);
         if (status != TP_OK)
             code = fail_error(status, &error);
         else if (options->json)

@@ -10,6 +10,7 @@
 
 #define LONG_ONLY 256 /* getopt's value of an option is its letter, or this + its id */
 #define THREADS_MAX 1024
+#define TENSOR_NAME 1 /* of "FILE NAME": the one argument that is no path, and may be empty */
 
 static const struct definition {
     const char *name;
@@ -236,7 +237,8 @@ static int check(const struct verb *verb, struct options *options)
         options->to_stdout = true;
     }
     for (int i = 0; i < options->argument_count; i++)
-        if (!*options->arguments[i]) return fail_help("%s: an argument is empty", verb->name);
+        if (!*options->arguments[i] && i != TENSOR_NAME)
+            return fail_help("%s: an argument is empty", verb->name);
     if (options->argument_count < verb->min_arguments) {
         /* "FILE NAME": the word that is not there */
         const char *missing = verb->argument_names;
@@ -249,7 +251,7 @@ static int check(const struct verb *verb, struct options *options)
     }
     if (options->argument_count > verb->max_arguments) {
         const char *extra = options->arguments[verb->max_arguments];
-        if (verb->max_arguments == 0) return fail_help("%s: it takes no arguments", extra);
+        if (verb->max_arguments == 0) return fail_help("%s: %s takes no arguments", extra, verb->name);
         return fail_help("%s: one argument too many, %s takes %s", extra, verb->name, verb->argument_names);
     }
     return EXIT_OK;
@@ -352,6 +354,17 @@ void options_free(struct options *options)
     options->arguments = NULL;
 }
 
+static const char *help_of(const struct verb *verb, int id)
+{
+    const bool to_stdout = verb->options & HAS(STDOUT);
+    if (id == OPTION_VERIFY && verb->options & HAS(OUTPUT))
+        return "decode all again and compare, before it is written";
+    /* What cannot go to stdout is a folder. */
+    if (id == OPTION_OUTPUT && !to_stdout) return "the folder to make";
+    if (id == OPTION_FORCE && !to_stdout) return "replace an existing folder, if it is empty";
+    return definitions[id].help;
+}
+
 void options_help(const struct verb *verb)
 {
     printf("usage: tensorpress %s%s%s\n\n%s\n\nOptions (they may stand anywhere after the verb; -- ends "
@@ -363,7 +376,7 @@ void options_help(const struct verb *verb)
         char left[48];
         snprintf(left, sizeof left, "%c%c%s --%s%s%s", d->letter ? '-' : ' ', d->letter ? d->letter : ' ',
                  d->letter ? "," : " ", d->name, d->value ? " " : "", d->value ? d->value : "");
-        printf("  %-26s %s\n", left, d->help);
+        printf("  %-26s %s\n", left, help_of(verb, id));
     }
     printf("\nExamples:\n%s\n"
            "Exit status: 0 done, 1 the data is wrong, 2 wrong usage, 3 the system refused, 4 not supported "

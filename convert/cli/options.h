@@ -15,7 +15,7 @@
     X(LEVEL, "level", 'l', "LEVEL", "fast, default or max")                                                \
     X(CODEC, "codec", 0, "NAME", "auto (default), raw, lz4, bg-lz4, rans, df11; auto where it does not fit") \
     X(SHA256, "sha256", 0, NULL, "also store every file's SHA-256")                                          \
-    X(VERIFY, "verify", 0, NULL, "decode all again and compare; compress: before anything is written")      \
+    X(VERIFY, "verify", 0, NULL, "decode all again and compare")                                          \
     X(DRY_RUN, "dry-run", 0, NULL, "report the sizes on stdout, write nothing")                            \
     X(FILE, "file", 0, "PATH", "the file in the container, by its stored path")                            \
     X(MAX_OUTPUT, "max-output", 0, "SIZE",                                                                 \

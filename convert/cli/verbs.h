@@ -49,10 +49,10 @@ int reader_find_file(const struct opened *opened, const char *path, size_t *file
 
 /*
  * Copies size bytes of a restored file from `offset` to the output that the options name, in bounded
- * pieces. Prints errors and returns the status.
+ * pieces. Prints errors and returns the status; what cannot be read is called "KIND 'NAME'".
  */
 int write_range(const struct opened *opened, size_t file, uint64_t offset, uint64_t size,
-                const struct options *options, const char *output);
+                const struct options *options, const char *output, const char *kind, const char *name);
 
 /* "12 tensors", "1 tensor". The text lives until the eighth call after it. */
 const char *counted(uint64_t count, const char *noun);

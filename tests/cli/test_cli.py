@@ -173,6 +173,9 @@ def test_help():
         assert b"Examples:\n  tensorpress" in long.out or b"\n  cat " in long.out
         assert all(len(line) <= 120 and line == line.rstrip() for line in long.out.splitlines())
         ok(tp(verb, "some", "--help"), True)
+    # a verb that writes a folder says so
+    assert b"--output PATH          the folder to make\n" in ok(tp("convert", "--help")).out
+    assert b"--output PATH          write to PATH; - is stdout\n" in ok(tp("compress", "--help")).out
 
 
 def test_version():
@@ -457,6 +460,10 @@ def test_stdin_stdout():
     assert load_json(ok(tp("inspect", "--json", "-", stdin=data), True).out)["format"] == "safetensors"
     assert ok(tp("extract", "-", "ids", "-c", stdin=data), True).out == array.array("q", range(1000)).tobytes()
     assert "stdin.tpress" not in files()
+    # a folder is named, not redirected
+    folder = os.open(".", os.O_RDONLY)
+    error(tp("inspect", "-", stdin=folder), 2, "stdin", "folder")
+    os.close(folder)
     # a file named "-"
     shutil.copy(path, "./-")
     ok(tp("compress", "-q", "./-"), True)
@@ -780,7 +787,7 @@ def test_folder_output():
         r = subprocess.run([TP, "compress", "-", "-c"], stdin=fd, capture_output=True, timeout=TIMEOUT)
     finally:
         os.close(fd)
-    assert r.returncode == 4 and b"folder" in r.stderr, r
+    assert r.returncode == 2 and b"folder" in r.stderr, r
     assert tree("repo") == wanted
     # folders where files are wanted
     error(tp("decompress", "repo", "-o", "x"), 1, "repo")
@@ -1235,8 +1242,19 @@ def test_verify_names_damage():
         assert "t0" in lines[0] and "t2" in lines[1] and "m.safetensors.tpress" in lines[2], r
     # extract works for what is whole
     assert ok(tp("extract", "m.safetensors.tpress", "t1", "-c"), True).out == tensors[1][3]
-    assert tp("extract", "m.safetensors.tpress", "t0", "-o", "x").code == 1
+    error(tp("extract", "m.safetensors.tpress", "t0", "-o", "x"), 1, "m.safetensors.tpress: tensor 't0': frame ")
     assert not os.path.exists("x")
+    # so does decompress --file, and an error names the file
+    os.mkdir("folder")
+    for name in ("a", "b"):
+        write(f"folder/{name}", random.Random(name).randbytes(size))
+    ok(tp("compress", "-q", "folder"))
+    data = bytearray(read("folder.tpress"))
+    data[len(data) // 4] ^= 1
+    write("folder.tpress", bytes(data))
+    error(tp("decompress", "folder.tpress", "--file", "a", "-o", "x"), 1, "folder.tpress: file 'a': frame ")
+    assert not os.path.exists("x")
+    assert ok(tp("decompress", "folder.tpress", "--file", "b", "-c"), True).out == read("folder/b")
 
 
 def test_extract():
@@ -1278,6 +1296,11 @@ def test_extract():
     assert ok(tp("extract", "odd.safetensors", "half", "-c"), True).out == b"ab"
     assert ok(tp("extract", "odd.safetensors", "whole", "-c", "--slice", "1:"), True).out == b"d"
     assert ok(tp("extract", "odd.safetensors", "odd", "-c"), True).out == b"efgh"
+    # a tensor's name may be empty, a path not
+    write("unnamed.safetensors", safetensors([("x", "U8", [1], b"x"), ("", "U8", [2], b"ab")]))
+    assert ok(tp("extract", "unnamed.safetensors", "", "-c"), True).out == b"ab"
+    error(tp("extract", "odd.safetensors", "", "-c"), 2, "no tensor ''")
+    error(tp("extract", "", "x", "-c"), 2, "empty")
     # of duplicate names the first
     header = (b'{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}')
     write("twice.safetensors", safetensors([("", "", [], b"ab")], header))
@@ -1288,6 +1311,10 @@ def test_extract():
     error(tp("extract", "cut.safetensors", "large", "-c"), 1, "large")
     error(tp("extract", "cut.safetensors", "large", "-o", "x"), 1)
     assert ok(tp("extract", "cut.safetensors", "large", "-c", "--slice", ":10"), True).out == large[:20]
+    # load leaves it out, and says of which file
+    r = ok(tp("load", "cut.safetensors"))
+    assert r.err == b"tensorpress: cut.safetensors: 1 tensor left out: the file ends before its end\n", r
+    assert ok(tp("load", "-q", "cut.safetensors"), True).out == b""
     assert not os.path.exists("x")
 
 

@@ -310,6 +310,13 @@ static void refusals(void **state)
     assert_error(tp_writer_finish(writer, NULL, &error), error, TP_INVALID_ARGUMENT, expected);
     tp_writer_close(writer);
 
+    writer = create("y.tpress", NULL, NULL);
+    const uint64_t huge = (uint64_t)1 << 60;
+    for (char name[] = "a"; *name < 'i'; ++*name) OK(add(writer, name, "U8", 1, huge, 0, "x", huge));
+    snprintf(expected, sizeof expected, "%s: the tensors have too many bytes for a file", scratch("y.tpress"));
+    assert_error(tp_writer_finish(writer, NULL, &error), error, TP_LIMIT, expected);
+    tp_writer_close(writer);
+
     /* One byte more of a header than the format's own library reads, and the longest that it does. */
     const char around[] = "{\"__metadata__\":{\"\":\"\"}}";
     const size_t longest = 100000000 - (sizeof around - 1);

@@ -84,6 +84,7 @@ typedef struct framework {
     tp_memory inputs, outputs, scratch;
     tp_host_memory host;
     tp_device_frame frames[FRAMES];
+    uint8_t *heads[FRAMES]; /* where a frame's head is all that is in host memory */
     uint64_t output_at[FRAMES];
     tp_device_work work;
     size_t scratch_size, host_size;
@@ -125,8 +126,11 @@ static tp_status framework_start(framework *f, tp_device *device, int where, tp_
             frame->stored = range_of(&f->inputs, input, s->size + TP_DEVICE_SLACK);
             status = b->upload(&f->stream, &f->inputs, input, s->frame, s->size, error);
             if (status != TP_OK) return status;
-            if (where == 2 && !needs_whole(s))
+            if (where == 2 && !needs_whole(s)) {
                 assert_int_equal(tp_frame_head_size(s->frame, &frame->host_size, error), TP_OK);
+                f->heads[i] = malloc(frame->host_size);
+                frame->host = memcpy(f->heads[i], s->frame, frame->host_size);
+            }
         }
         input += s->size + TP_DEVICE_SLACK;
     }
@@ -151,6 +155,7 @@ static tp_status framework_start(framework *f, tp_device *device, int where, tp_
 static void framework_end(framework *f)
 {
     const tp_backend *b = f->device->backend;
+    for (int i = 0; i < FRAMES; i++) free(f->heads[i]);
     if (f->stream.device) b->stream_destroy(&f->stream);
     if (f->inputs.device) b->memory_destroy(&f->inputs);
     if (f->outputs.device) b->memory_destroy(&f->outputs);
@@ -317,6 +322,31 @@ static void wrong_use(void **state)
             EXPECT(TP_UNSUPPORTED);
         }
         assert_true(whole >= 2);
+    } else { /* the device's memory is the host's */
+        uint8_t *both = malloc(samples[0].size + samples[0].raw_size);
+        memcpy(both, samples[0].frame, samples[0].size);
+        FRESH(0);
+        frame.host = both;
+        frame.output = (tp_device_range){.address = (uintptr_t)both, .size = samples[0].raw_size};
+        EXPECT(TP_INVALID_ARGUMENT);
+        frame.output.address += samples[0].size - 1;
+        EXPECT(TP_INVALID_ARGUMENT);
+        frame.output.address++;
+        assert_ok(tp_device_decode(device, &frame, 1, &work, &error), &error);
+        assert_memory_equal(both + samples[0].size, samples[0].raw, samples[0].raw_size);
+        free(both);
+        /* A head alone, and a place that does not hold the frame. */
+        uint8_t *head = malloc(samples[1].size);
+        FRESH(1);
+        assert_int_equal(tp_frame_head_size(samples[1].frame, &frame.host_size, &error), TP_OK);
+        memcpy(head, samples[1].frame, frame.host_size);
+        head = realloc(head, frame.host_size);
+        frame.host = head;
+        frame.stored.size = frame.host_size + TP_DEVICE_SLACK;
+        EXPECT(TP_TRUNCATED);
+        frame.stored = (tp_device_range){.size = samples[1].size + TP_DEVICE_SLACK};
+        EXPECT(TP_TRUNCATED);
+        free(head);
     }
     size_t size;
     assert_int_equal(tp_frame_head_size(samples[0].raw, &size, &error), TP_CORRUPT);

@@ -748,6 +748,63 @@ static void arenas(void **state)
     assert_clean();
 }
 
+/* The bytes of a file with a hole: its head, then zeros without end. */
+typedef struct holed {
+    char head[512];
+    size_t size;
+} holed;
+
+static int64_t read_holed(void *context, void *dst, size_t size, uint64_t offset, tp_error *error)
+{
+    const holed *h = context;
+    (void)error;
+    memset(dst, 0, size);
+    for (size_t i = 0; i < size && offset + i < h->size; i++)
+        ((char *)dst)[i] = h->head[(size_t)offset + i];
+    return (int64_t)size;
+}
+
+/* Items that have 2^64 bytes and a few together: no arena is large enough. */
+static void arena_beyond_64_bits(void **state)
+{
+    (void)state;
+    tp_device *device = open_device();
+    tp_error error = {0};
+    tp_reader *reader;
+    tp_loader *loader;
+    callers own;
+    holed h = {.size = 0};
+    const uint64_t huge = (uint64_t)1 << 60;
+    const int length = snprintf(h.head + 8, sizeof h.head - 8,
+                                "{\"a\":{\"dtype\":\"U8\",\"shape\":[4,%llu],\"data_offsets\":[0,%llu]},"
+                                "\"b\":{\"dtype\":\"U8\",\"shape\":[1000],\"data_offsets\":[%llu,%llu]}}",
+                                (unsigned long long)huge / 4, (unsigned long long)huge,
+                                (unsigned long long)huge, (unsigned long long)huge + 1000);
+    const uint64_t header = (uint64_t)length;
+    memcpy(h.head, &header, 8);
+    h.size = 8 + (size_t)length;
+    assert_ok(tp_open_callback(read_holed, &h, h.size + huge + 1000, "hole.safetensors", &reader, &error),
+              &error);
+    assert_ok(tp_loader_create(device, NULL, &loader, &error), &error);
+    callers_make(&own, device, 4096);
+    const tp_device_range range = callers_range(&own, 0, 4096);
+    for (unsigned i = 0; i < 16; i++) {
+        assert_true(tp_loader_arena_size(loader) == i * huge);
+        assert_ok(tp_loader_add_rows(loader, reader, find(reader, "a"), 0, 4, NULL, &error), &error);
+    }
+    assert_true(tp_loader_arena_size(loader) == UINT64_MAX);
+    assert_ok(tp_loader_add_named(loader, reader, "b", NULL, &error), &error);
+    assert_true(tp_loader_arena_size(loader) == UINT64_MAX);
+    assert_int_equal(tp_loader_use_arena(loader, &range, &error), TP_BUFFER_TOO_SMALL);
+    assert_ok(tp_loader_use_arena(loader, NULL, &error), &error);
+    assert_int_equal(tp_loader_run(loader, &error), TP_LIMIT);
+    tp_loader_close(loader);
+    callers_free(&own);
+    tp_close(reader);
+    tp_device_close(device);
+    assert_clean();
+}
+
 /* A device in the context of a queue of the caller's. */
 static void callers_queue(void **state)
 {
@@ -958,6 +1015,7 @@ int run_loader(void)
         cmocka_unit_test(work_goes_on),
         cmocka_unit_test(places),
         cmocka_unit_test(arenas),
+        cmocka_unit_test(arena_beyond_64_bits),
         cmocka_unit_test(callers_queue),
         cmocka_unit_test(damaged_container),
         cmocka_unit_test(progress),

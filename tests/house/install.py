@@ -126,7 +126,7 @@ endforeach()
 def configure(prefix, folder, wanted, status=0):
     folder.mkdir()
     (folder / "CMakeLists.txt").write_text(PROJECT.replace("@WANTED@", wanted).replace("@SOURCE@", str(SOURCE)))
-    run(arguments.cmake, "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}",
+    run(arguments.cmake, "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}",
         f"-DCMAKE_C_COMPILER={arguments.cc}", f"-DCMAKE_C_FLAGS={arguments.flags}", status=status)
 
 
