@@ -62,6 +62,7 @@ os.chmod(ROOT, 0o755)
 # A copy, so that other users can run it wherever the build lies.
 PROGRAM = shutil.copy(arguments.tensorpress, os.path.join(ROOT, "tensorpress"))
 numbers = itertools.count()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would the program
 
 
 def path(*parts):
@@ -99,6 +100,12 @@ def snapshot(name):
             found[os.path.relpath(full, name)] = (stat.S_IMODE(os.stat(full).st_mode),
                                                   hashlib.sha256(read(full)).hexdigest())
     return found
+
+
+def largest_file(name):
+    if not os.path.isdir(name):
+        return os.path.getsize(name)
+    return max(os.path.getsize(os.path.join(root, f)) for root, _, files in os.walk(name) for f in files)
 
 
 def safetensors(tensors, rows=None):
@@ -161,6 +168,7 @@ class Operation:
         self.name, self.column, self.args, self.out, self.old = name, column, args, out, old
         self.unnamed, self.stdin, self.to_stdout, self.stdout = unnamed, stdin, to_stdout, stdout
         self.expected = snapshot(expected) if expected else None
+        self.largest = largest_file(expected) if expected else 0
 
 
 def make_operations():
@@ -579,17 +587,16 @@ def file_size_limit():
 
     def one(operation, size):
         r = Run(operation, limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)), preload=False)
-        largest = len(operation.expected) if isinstance(operation.expected, bytes) else largest_in_repo
+        largest = operation.largest
         if operation.stdin:
             largest = max(largest, os.path.getsize(operation.stdin))
         judge(section, "file size limited", r, {0} if size >= largest else {3}, f"to {size} bytes")
 
-    largest_in_repo = os.path.getsize(path("in/repo/sub/first.safetensors"))
     with Pool() as pool:
         for operation in operations:
             if not operation.out or operation.old or not operation.unnamed:
                 continue
-            size = len(operation.expected) if isinstance(operation.expected, bytes) else largest_in_repo
+            size = operation.largest
             for limit in sorted({0, 1, 4096, size // 3, size - 1, size, 2 * size}
                                 | (set(range(0, size, size // 20)) if FULL else set())):
                 pool.add(one, operation, limit)
