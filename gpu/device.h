@@ -103,6 +103,8 @@ tp_status tp_opencl_open_queue(void *queue, tp_device **device, tp_error *error)
 /* Tests choose how OpenCL kernels are compiled: lanes as work-items or as a loop. -1: what suits the
  * device. */
 void tp_opencl_force_lane_loop(int lane_loop);
+/* And work-groups of another size for each launch of a kernel that takes any. */
+void tp_opencl_vary_groups(bool vary);
 #endif
 #ifdef TP_HAVE_CUDA
 extern const tp_backend tp_backend_cuda;

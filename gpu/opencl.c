@@ -72,6 +72,15 @@ void tp_opencl_force_lane_loop(int lane_loop)
     forced_lane_loop = lane_loop;
 }
 
+/* Tests only, which use a device from one thread. */
+static bool vary_groups;
+static unsigned varied;
+
+void tp_opencl_vary_groups(bool vary)
+{
+    vary_groups = vary;
+}
+
 static void find_devices(void)
 {
     cl.library = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -503,6 +512,10 @@ static tp_status opencl_launch(tp_stream *stream, const tp_launch *launch, tp_er
     /* A stream's and a hash's lanes are a work-group; the others take what there is. */
     size_t local = d->lane_loop ? 1 : 32;
     if (!d->lane_loop && launch->kernel < tp_hash_kernel && d->max_group >= 256) local = 256;
+    if (vary_groups && local == 256) {
+        static const size_t sizes[] = {256, 1, 96, 32, 7, 128};
+        local = sizes[varied++ % (sizeof sizes / sizeof *sizes)];
+    }
     const size_t global = local * launch->groups;
     return done(stream,
                 cl.clEnqueueNDRangeKernel(stream->handle, kernel, 1, NULL, &global, &local, 0, NULL, NULL),

@@ -38,6 +38,7 @@ tp_device *open_device(void)
 #ifdef TP_HAVE_OPENCL
     if (strncmp(wanted, "opencl", 6) == 0) {
         tp_opencl_force_lane_loop(strcmp(wanted, "opencl-loop") == 0);
+        tp_opencl_vary_groups(true);
         name = "opencl";
     }
 #endif

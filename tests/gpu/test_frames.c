@@ -249,6 +249,50 @@ static void damaged_frames(void **state)
     assert_true(bad_by_device >= least_bad); /* the kernels were reached */
 }
 
+static uint8_t *read_golden(const char *name, size_t *size)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", TP_GOLDENS_DIR, name);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    uint8_t *data = malloc(1 << 20);
+    assert_non_null(data);
+    *size = fread(data, 1, 1 << 20, file);
+    assert_true(*size > 0 && *size < 1 << 20);
+    fclose(file);
+    return data;
+}
+
+/* The frames that every decoder must refuse, with their hashes made right: what of that is damage is found by
+ * the validator or the device. */
+static void hostile_frames(void **state)
+{
+    (void)state;
+    rig r = {.device = NULL};
+    tp_decoder *decoder;
+    unsigned bad_by_device = 0, count = 0;
+    size_t size;
+    rig_open(&r);
+    assert_int_equal(tp_decoder_create(&decoder), TP_OK);
+    uint8_t *list = read_golden("list.txt", &size);
+    list[size] = 0;
+    for (char *line = strtok((char *)list, "\n"); line; line = strtok(NULL, "\n")) {
+        char name[128], file[160];
+        if (sscanf(line, "bad %127s", name) != 1) continue;
+        snprintf(file, sizeof file, "%s.tpf", name);
+        uint8_t *frame = read_golden(file, &size);
+        if (size >= 128) {
+            compare_verdicts(&r, decoder, frame, size, count, &bad_by_device);
+            count++;
+        }
+        free(frame);
+    }
+    free(list);
+    tp_decoder_destroy(decoder);
+    rig_close(&r);
+    assert_true(count >= 20);
+}
+
 /* ------------------------------------------------------------------------------------------- DFloat11 */
 
 /* Damages one of the arrays of a validated frame that validation looks at only in part. */
@@ -360,6 +404,7 @@ int run_frames(const char *corpus, bool few)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_frames),
         cmocka_unit_test(damaged_frames),
+        cmocka_unit_test(hostile_frames),
         cmocka_unit_test(df11_verdicts),
     };
     corpus_path = corpus;
