@@ -3,9 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes in the units of table.h. */
-#define COST_OF_BYTES(bytes) ((uint64_t)(bytes)*8 * 65536)
-
 static int ascending(const void *a, const void *b)
 {
     const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -110,7 +107,7 @@ static uint64_t saving(const tp_log2 *log2, const tp_choice *c, const tp_symbol_
 static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
 {
     uint64_t own_cost[TP_MAX_CHUNKS], cost[TP_MAX_CHUNKS], all = 0;
-    const uint64_t record_cost = COST_OF_BYTES(4 * c->limit) / c->step;
+    const uint64_t record_cost = TP_COST_OF_BYTES(4 * c->limit) / c->step;
     uint32_t active = 0;
     c->selector_bits = 0;
     c->tables = 1;
@@ -187,8 +184,8 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
 static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits, tp_symbol_record *record)
 {
     const uint32_t tables = 1u << bits, each = c->classes / tables;
-    uint64_t all =
-        tables * COST_OF_BYTES(4 * c->limit) / c->step + COST_OF_BYTES(c->groups * bits / 8) / c->step;
+    uint64_t all = tables * TP_COST_OF_BYTES(4 * c->limit) / c->step +
+                   TP_COST_OF_BYTES(c->groups * bits / 8) / c->step;
     for (uint32_t t = 0; t < tables; t++) {
         if (sum_classes(c, t * each, t * each + each - 1))
             all += tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &record[t]);

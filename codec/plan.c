@@ -1,8 +1,8 @@
 /* What becomes of each part of a frame, decided in integers: mode, table, estimate. */
 #include "codec/encoder.h"
 
-#define SAMPLE_STEP 4        /* every fourth group is counted */
-#define SAMPLE_FROM 32768u   /* elements; below, all are counted */
+#define COUNT_STEP 4         /* every fourth group is counted */
+#define SAMPLE_FROM 32768u   /* elements; below, and at level max, all are counted */
 #define SYMBOL_BIT_PAYS 4096 /* one symbol bit more must save this part of the bytes */
 #define PLANE_STEP 16        /* groups, for a first look at a byte plane */
 #define CODES_STEP 16        /* groups, where only the commonest exponents are looked for */
@@ -46,9 +46,6 @@ static bool is_constant(const uint8_t *p, size_t size, size_t width)
 
 /* ------------------------------------------------------------------------------------------- tables */
 
-/* Cost of a table record in the units of table.h. */
-#define RECORD_COST(bytes) ((uint64_t)(bytes)*8 * 65536)
-
 /* The wide table of the pool that the counts cost least under, or a new one if that tp_pays and there is
  * room. */
 static uint8_t choose_wide_table(tp_encoder *e, const uint32_t counts[256], uint64_t *cost)
@@ -63,7 +60,7 @@ static uint8_t choose_wide_table(tp_encoder *e, const uint32_t counts[256], uint
     if (pool->count < TP_MAX_TABLES) {
         uint16_t *own = pool->F[pool->count];
         const uint64_t c = tp_wide_record_build(&e->log2, counts, own);
-        if (best_cost > c + c / 1000 && best_cost - c > RECORD_COST(512)) {
+        if (best_cost > c + c / 1000 && best_cost - c > TP_COST_OF_BYTES(512)) {
             best = pool->count++;
             best_cost = c;
             tp_wide_encode_table_init(own, &pool->table[best]);
@@ -81,9 +78,9 @@ static uint64_t stream_bytes(uint64_t cost, uint64_t counted, uint64_t symbols, 
     return fixed + (counted ? cost / 8 * symbols / counted >> 16 : 0);
 }
 
-static uint32_t count_step(const tp_encode_state *s, uint32_t n)
+static uint32_t sample_step(const tp_encode_state *s, uint32_t n, uint32_t step)
 {
-    return s->level == TP_LEVEL_MAX || n < SAMPLE_FROM ? 1 : SAMPLE_STEP;
+    return s->level == TP_LEVEL_MAX || n < SAMPLE_FROM ? 1 : step;
 }
 
 /* A byte plane: byte `index` of every `element` bytes at src. Extracted only where a sample shows skew. */
@@ -92,7 +89,7 @@ void tp_plan_plane(const tp_encode_state *s, const uint8_t *src, size_t size, un
 {
     tp_encoder *e = s->encoder;
     const size_t n = (size + element - 1 - index) / element;
-    const uint32_t step = count_step(s, (uint32_t)n) == 1 ? 1 : PLANE_STEP;
+    const uint32_t step = sample_step(s, (uint32_t)n, PLANE_STEP);
     *plan = (tp_part_plan){.mode = TP_MODE_RAW, .estimate = n};
     if (n == 0) return;
 
@@ -167,7 +164,7 @@ static void choose_codes(const tp_encode_state *s, const tp_shape *shape, uint32
     const tp_shape single = {
         .T = shape->T, .R = shape->R, .low = shape->low, .c = 1, .rotated = shape->rotated};
     uint32_t counts[256] = {0};
-    s->kernels->count_symbols(&single, s->raw, n, n < SAMPLE_FROM ? 1 : CODES_STEP, NULL, 1, counts);
+    s->kernels->count_symbols(&single, s->raw, n, sample_step(s, n, CODES_STEP), NULL, 1, counts);
     bool chosen[256] = {false};
     for (unsigned k = 0; k < 15; k++) {
         unsigned best = 256;
@@ -260,7 +257,7 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
     c->alphabet = pairs ? 256 : 1u << (shape->T - shape->R);
     c->candidates = pairs ? 255 : c->alphabet;
     c->limit = pairs ? 128 : 64;
-    c->step = count_step(s, elements);
+    c->step = sample_step(s, elements, COUNT_STEP);
     c->groups = (elements + TP_GROUP - 1) / TP_GROUP;
     memset(c->total, 0, sizeof c->total);
     memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);

@@ -7,6 +7,9 @@
 
 #include "codec/kernels/kernels.h"
 
+/* Bytes, as costs are counted. */
+#define TP_COST_OF_BYTES(bytes) ((uint64_t)(bytes)*8 * 65536)
+
 /* log2 of 1..4096 in 2^-16, computed once per encoder by integer squaring. */
 typedef struct tp_log2 {
     uint32_t of[4097];
