@@ -288,12 +288,11 @@ TP_INLINE uint32_t find_entries(tp_shape s, const tp_w32_encode_job *job, const 
 {
     const unsigned top = s.T / 8u, position_bits = s.c == 2 ? 16 : 18, width = s.T - s.R;
     const uint32_t n = job->n;
-    const uint32_t symbols = (n + s.c - 1) / s.c;
+    const uint32_t symbols = (n + s.c - 1) / s.c, group = (uint32_t)TP_GROUP / s.c;
     const tp_w32_encode_table *table = job->table;
     uint32_t nx = 0;
     for (uint32_t i = 0; i < symbols; i++) {
-        if (job->selectors && i % (TP_GROUP / s.c) == 0)
-            table = job->table + job->selectors[i / (TP_GROUP / s.c)];
+        if (job->selectors && i % group == 0) table = job->table + job->selectors[i / group];
         uint32_t symbol = 0;
         for (unsigned k = 0; k < s.c; k++) {
             const uint8_t *p = tops + ((size_t)i * s.c + k) * top;

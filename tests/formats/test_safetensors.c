@@ -918,7 +918,7 @@ static tp_status endless_read(void *context, void *dst, size_t size, uint64_t of
     memset(out, e->repeated, size);
     for (size_t i = 0; i < size && offset + i < 8 + e->start_size; i++) {
         uint64_t place = offset + i;
-        out[i] = place < 8 ? (uint8_t)(e->length_field >> 8 * place) : (uint8_t)e->start[place - 8];
+        out[i] = (uint8_t)(place < 8 ? e->length_field >> 8 * place : (uint8_t)e->start[place - 8]);
     }
     return TP_OK;
 }

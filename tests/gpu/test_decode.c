@@ -372,7 +372,7 @@ static void damage(void **state)
         memcpy(copy, s->frame, s->size);
         memset(copy + s->size, 0, TP_DEVICE_SLACK);
         const size_t at = 128 + random_below((uint32_t)s->size - 128);
-        copy[at] ^= 1 << random_below(8);
+        copy[at] ^= (uint8_t)(1u << random_below(8));
         tp_device_frame frame = f.frames[i];
         frame.host = copy;
         frame.host_size = s->size;
@@ -391,7 +391,7 @@ static void damage(void **state)
                 continue;
             }
             for (int k = 0; k < 64; k++)
-                copy[from + random_below((uint32_t)(to - from))] ^= 1 << random_below(8);
+                copy[from + random_below((uint32_t)(to - from))] ^= (uint8_t)(1u << random_below(8));
             assert_ok(device->backend->upload(&f.stream, &f.inputs,
                                               f.frames[i].stored.address - f.inputs.address, copy, s->size,
                                               &error),
