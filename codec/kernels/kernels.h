@@ -163,9 +163,10 @@ typedef struct tp_kernels {
 } tp_kernels;
 
 extern const tp_kernels tp_kernels_portable;
-extern const tp_kernels tp_kernels_avx2;   /* x86-64 only; needs AVX2 BMI BMI2 POPCNT */
-extern const tp_kernels tp_kernels_avx512; /* x86-64 only; needs F BW DQ VL VBMI VBMI2 BITALG */
-extern const tp_kernels tp_kernels_neon;   /* AArch64 only */
+extern const tp_kernels tp_kernels_avx2;     /* x86-64 only; needs AVX2 BMI BMI2 POPCNT */
+extern const tp_kernels tp_kernels_avx512bw; /* besides these, AVX-512 F BW DQ VL */
+extern const tp_kernels tp_kernels_avx512;   /* besides these, VBMI VBMI2 BITALG */
+extern const tp_kernels tp_kernels_neon;     /* AArch64 only */
 
 /* The kernels in use: the best that CPU and operating system have, or the forced ones. Resolved once. */
 const tp_kernels *tp_kernels_get(void);

@@ -1,0 +1,292 @@
+/*
+ * The operations of avx512_vbmi.h, which says what each does, with no more than F, BW, DQ and VL. Part of
+ * avx512bw.c.
+ *
+ * What bounds these processors (Skylake, Cascade Lake) is two ports for vectors, one of which does all
+ * permutations: bytes are permuted within 16, and whole registers of u16 only where nothing else will do.
+ */
+#ifndef TP_CODEC_AVX512_BW_H
+#define TP_CODEC_AVX512_BW_H
+
+#include "codec/kernels/avx512_base.h"
+
+/* ---- u16 ---- */
+
+static INLINE __m512i popcount16(__m512i v)
+{
+    const __m512i nibble = _mm512_set1_epi8(15);
+    const __m512i counts = _mm512_set4_epi32(0x04030302, 0x03020201, 0x03020201, 0x02010100);
+    __m512i low = _mm512_shuffle_epi8(counts, _mm512_and_si512(v, nibble));
+    __m512i high = _mm512_shuffle_epi8(counts, _mm512_and_si512(_mm512_srli_epi16(v, 4), nibble));
+    return _mm512_maddubs_epi16(_mm512_add_epi8(low, high), _mm512_set1_epi8(1));
+}
+
+static INLINE __m512i shift_right16(__m512i v, __m512i by)
+{
+    return _mm512_srlv_epi16(v, _mm512_and_si512(by, _mm512_set1_epi16(15)));
+}
+
+/* By mask of 8 lanes: which bytes of the next words go to which lane (elsewhere 0), and which lanes' bytes
+ * follow each other. */
+#define TAKE16(m, lane)                                                                                    \
+    ((m) >> (lane)&1 ? 0x0100u + 0x0202u * (unsigned)__builtin_popcount((m) & ((1 << (lane)) - 1))         \
+                     : 0x8080u)
+#define TAKE16S(m)                                                                                         \
+    {                                                                                                      \
+        TAKE16(m, 0), TAKE16(m, 1), TAKE16(m, 2), TAKE16(m, 3), TAKE16(m, 4), TAKE16(m, 5), TAKE16(m, 6),  \
+            TAKE16(m, 7)                                                                                   \
+    }
+/* The nth lane in m, from the bottom: the number of lanes below which at most n are in m. */
+#define BELOW(m, n, lane) (__builtin_popcount((m) & ((2 << (lane)) - 1)) <= (n))
+#define GIVE16(m, n)                                                                                       \
+    (0x0100u + 0x0202u * (BELOW(m, n, 0) + BELOW(m, n, 1) + BELOW(m, n, 2) + BELOW(m, n, 3) +              \
+                          BELOW(m, n, 4) + BELOW(m, n, 5) + BELOW(m, n, 6)))
+#define GIVE16S(m)                                                                                         \
+    {                                                                                                      \
+        GIVE16(m, 0), GIVE16(m, 1), GIVE16(m, 2), GIVE16(m, 3), GIVE16(m, 4), GIVE16(m, 5), GIVE16(m, 6),  \
+            GIVE16(m, 7)                                                                                   \
+    }
+#define MASKS4(ROW, m) ROW(m), ROW((m) + 1), ROW((m) + 2), ROW((m) + 3)
+#define MASKS16(ROW, m) MASKS4(ROW, m), MASKS4(ROW, (m) + 4), MASKS4(ROW, (m) + 8), MASKS4(ROW, (m) + 12)
+#define MASKS64(ROW, m)                                                                                    \
+    MASKS16(ROW, m), MASKS16(ROW, (m) + 16), MASKS16(ROW, (m) + 32), MASKS16(ROW, (m) + 48)
+#define MASKS256(ROW) MASKS64(ROW, 0), MASKS64(ROW, 64), MASKS64(ROW, 128), MASKS64(ROW, 192)
+static const _Alignas(64) uint16_t takes16[256][8] = {MASKS256(TAKE16S)};
+static const _Alignas(64) uint16_t gives16[256][8] = {MASKS256(GIVE16S)};
+
+static INLINE __m512i join4(const void *a, const void *b, const void *c, const void *d)
+{
+    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128(a));
+    v = _mm512_inserti64x2(v, _mm_loadu_si128(b), 1);
+    v = _mm512_inserti64x2(v, _mm_loadu_si128(c), 2);
+    return _mm512_inserti64x2(v, _mm_loadu_si128(d), 3);
+}
+
+static INLINE __m512i orders_of(const uint16_t orders[256][8], uint32_t mask)
+{
+    return join4(orders[mask & 255], orders[mask >> 8 & 255], orders[mask >> 16 & 255], orders[mask >> 24]);
+}
+
+static INLINE unsigned lanes_below(uint32_t mask, unsigned lane)
+{
+    return (unsigned)_mm_popcnt_u32(mask & ((1u << lane) - 1));
+}
+
+static INLINE __m512i take_words(__m512i v, __mmask32 take, const uint8_t *w)
+{
+    const uint32_t m = _cvtmask32_u32(take);
+    __m512i words =
+        join4(w, w + 2 * lanes_below(m, 8), w + 2 * lanes_below(m, 16), w + 2 * lanes_below(m, 24));
+    return _mm512_mask_mov_epi16(v, take, _mm512_shuffle_epi8(words, orders_of(takes16, m)));
+}
+
+static INLINE __m512i take_bits(__m512i v, __mmask32 take, __m512i high, __m512i low, int by)
+{
+    __m512i a = by == 4 ? _mm512_maskz_slli_epi16(take, high, 4) : _mm512_maskz_slli_epi16(take, high, 6);
+    __m512i b = by == 4 ? _mm512_maskz_srli_epi16(take, low, 12) : _mm512_maskz_srli_epi16(take, low, 10);
+    return _mm512_ternarylogic_epi32(v, a, b, 0xfe); /* or */
+}
+
+static INLINE void give_words(__m512i v, __mmask32 give, uint8_t *w)
+{
+    const uint32_t m = _cvtmask32_u32(give);
+    v = _mm512_shuffle_epi8(v, orders_of(gives16, m));
+    _mm_storeu_si128((__m128i *)(void *)w, _mm512_castsi512_si128(v));
+    _mm_storeu_si128((__m128i *)(void *)(w + 2 * lanes_below(m, 8)), _mm512_extracti64x2_epi64(v, 1));
+    _mm_storeu_si128((__m128i *)(void *)(w + 2 * lanes_below(m, 16)), _mm512_extracti64x2_epi64(v, 2));
+    _mm_storeu_si128((__m128i *)(void *)(w + 2 * lanes_below(m, 24)), _mm512_extracti64x2_epi64(v, 3));
+}
+
+/* ---- orders of bytes ---- */
+
+/* Units of 8 bytes that puts together the lower halves, then the upper ones, of 16 bytes each; and the
+ * reverse. */
+static INLINE __m512i halves_apart(void)
+{
+    return _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0);
+}
+static INLINE __m512i halves_joined(void)
+{
+    return _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0);
+}
+
+static INLINE __m512i zip8_low(__m512i a, __m512i b)
+{
+    a = _mm512_permutexvar_epi64(halves_joined(), a);
+    b = _mm512_permutexvar_epi64(halves_joined(), b);
+    return _mm512_unpacklo_epi8(a, b);
+}
+static INLINE __m512i zip8_high(__m512i a, __m512i b)
+{
+    a = _mm512_permutexvar_epi64(halves_joined(), a);
+    b = _mm512_permutexvar_epi64(halves_joined(), b);
+    return _mm512_unpackhi_epi8(a, b);
+}
+
+static INLINE void widen_up(__m512i bytes, __m512i v[2])
+{
+    bytes = _mm512_permutexvar_epi64(halves_joined(), bytes);
+    v[0] = _mm512_unpacklo_epi8(_mm512_setzero_si512(), bytes);
+    v[1] = _mm512_unpackhi_epi8(_mm512_setzero_si512(), bytes);
+}
+
+/* Within 16 bytes: the even ones, then the odd ones. */
+static INLINE __m512i evens_odds(__m512i v)
+{
+    return _mm512_shuffle_epi8(v, _mm512_set4_epi32(0x0f0d0b09, 0x07050301, 0x0e0c0a08, 0x06040200));
+}
+static INLINE __m512i even_bytes(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi64(evens_odds(a), _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0),
+                                     evens_odds(b));
+}
+static INLINE __m512i odd_bytes(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi64(evens_odds(a), _mm512_set_epi64(15, 13, 11, 9, 7, 5, 3, 1),
+                                     evens_odds(b));
+}
+static INLINE __m512i narrow(__m512i a, __m512i b)
+{
+    return _mm512_permutexvar_epi64(halves_apart(), _mm512_packus_epi16(a, b));
+}
+
+static INLINE __m512i by_step2(__m512i v)
+{
+    v = _mm512_shuffle_epi8(v, _mm512_set4_epi32(0x01030507, 0x090b0d0f, 0x00020406, 0x080a0c0e));
+    return _mm512_permutexvar_epi64(_mm512_set_epi64(1, 3, 5, 7, 0, 2, 4, 6), v);
+}
+static INLINE __m256i by_step1(__m512i v)
+{
+    return _mm512_castsi512_si256(by_step2(v));
+}
+static INLINE void by_step4(__m512i a, __m512i b, __m512i v[2])
+{
+    /* within 16 bytes, u32: of step 0, 1, 2, 3 */
+    const __m512i order = _mm512_set4_epi32(0x03070b0f, 0x02060a0e, 0x0105090d, 0x0004080c);
+    a = _mm512_shuffle_epi8(a, order);
+    b = _mm512_shuffle_epi8(b, order);
+    v[0] = _mm512_permutex2var_epi32(
+        a, _mm512_set_epi32(1, 5, 9, 13, 17, 21, 25, 29, 0, 4, 8, 12, 16, 20, 24, 28), b);
+    v[1] = _mm512_permutex2var_epi32(
+        a, _mm512_set_epi32(3, 7, 11, 15, 19, 23, 27, 31, 2, 6, 10, 14, 18, 22, 26, 30), b);
+}
+
+/* Byte `index` of the elements of 64 bytes to the bottom. */
+static INLINE __m512i byte_down(const uint8_t *p, unsigned index)
+{
+    return _mm512_srl_epi64(_mm512_loadu_si512(p), _mm_cvtsi32_si128((int)(8 * index)));
+}
+static INLINE __m512i plane_of_2(const uint8_t *p, unsigned index)
+{
+    return even_bytes(byte_down(p, index), byte_down(p + 64, index));
+}
+static INLINE __m512i plane_of_4(const uint8_t *p, unsigned index)
+{
+    __m128i part[4];
+    UNROLL for (int i = 0; i < 4; i++) part[i] = _mm512_cvtepi32_epi8(byte_down(p + 64 * i, index));
+    return join4(&part[0], &part[1], &part[2], &part[3]);
+}
+static INLINE __m256i plane_of_8(const uint8_t *p, unsigned index)
+{
+    __m128i part[4];
+    UNROLL for (int i = 0; i < 4; i++) part[i] = _mm512_cvtepi64_epi8(byte_down(p + 64 * i, index));
+    return _mm256_set_m128i(_mm_unpacklo_epi64(part[2], part[3]), _mm_unpacklo_epi64(part[0], part[1]));
+}
+
+/* ---- tables of bytes ---- */
+
+/*
+ * Rows of 16 bytes, each four times, and as the difference from the row before it, except the first of each
+ * half. A lookup takes index - 16 * k in row k: that is 0 where it is negative, and else the index's low 4
+ * bits choose. So the sum of the rows up to the index's own remains.
+ */
+typedef struct byte_table {
+    __m512i row[16];
+} byte_table;
+
+static INLINE void byte_table_init(byte_table *to, const uint8_t from[256])
+{
+    for (int i = 0; i < 16; i++) {
+        __m128i row = _mm_loadu_si128((const __m128i *)(const void *)(from + 16 * i));
+        if (i % 8)
+            row = _mm_xor_si128(row, _mm_loadu_si128((const __m128i *)(const void *)(from + 16 * i - 16)));
+        to->row[i] = _mm512_broadcast_i64x2(row);
+    }
+}
+
+/* Eight rows; an index of 128 or more is undefined. */
+static INLINE __m512i lookup_half(const __m512i row[8], __m512i index)
+{
+    const __m512i width = _mm512_set1_epi8(16);
+    __m512i v = _mm512_shuffle_epi8(row[0], index);
+    UNROLL for (int i = 1; i < 8; i += 2)
+    {
+        index = _mm512_sub_epi8(index, width);
+        __m512i a = _mm512_shuffle_epi8(row[i], index);
+        if (i == 7) return _mm512_xor_si512(v, a);
+        index = _mm512_sub_epi8(index, width);
+        v = _mm512_ternarylogic_epi32(v, a, _mm512_shuffle_epi8(row[i + 1], index), 0x96); /* xor */
+    }
+    return v;
+}
+
+static INLINE __m512i lookup8_128(const byte_table *table, __m512i index)
+{
+    return lookup_half(table->row, index);
+}
+
+static INLINE __m512i lookup8_256(const byte_table *table, __m512i index)
+{
+    return _mm512_mask_mov_epi8(
+        lookup_half(table->row, index), _mm512_movepi8_mask(index),
+        lookup_half(table->row + 8, _mm512_xor_si512(index, _mm512_set1_epi8(-128))));
+}
+
+typedef struct word_table {
+    __m512i part[8];
+} word_table;
+
+static INLINE void word_table_init(word_table *to, const uint8_t from[256])
+{
+    for (int i = 0; i < 8; i++)
+        to->part[i] =
+            _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)(from + 32 * i)));
+}
+
+static INLINE __m512i lookup8_by_16(const word_table *table, __m512i index, __mmask32 bit6, __mmask32 bit7)
+{
+    return lookup16_256(table->part, index, bit6, bit7);
+}
+
+/* The bytes of four steps of u16 as a row. */
+static INLINE void row_of_steps(const __m512i step[4], __m512i v[2])
+{
+    __m512i a = _mm512_or_si512(step[0], _mm512_slli_epi16(step[1], 8));
+    __m512i c = _mm512_or_si512(step[2], _mm512_slli_epi16(step[3], 8));
+    v[0] = zip16_low(a, c);
+    v[1] = zip16_high(a, c);
+}
+
+static INLINE void row_of_256(const word_table *table, const __m512i step[4], __m512i v[2])
+{
+    __m512i bytes[4];
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        bytes[i] = lookup8_by_16(table, step[i], _mm512_test_epi16_mask(step[i], _mm512_set1_epi16(64)),
+                                 _mm512_test_epi16_mask(step[i], _mm512_set1_epi16(128)));
+    }
+    row_of_steps(bytes, v);
+}
+
+static INLINE void row_values_init(__m512i values[2])
+{
+    (void)values;
+}
+static INLINE void row_of_64(const __m512i values[2], const __m512i step[4], int entries, __m512i v[2])
+{
+    __m512i bytes[4];
+    UNROLL for (int i = 0; i < 4; i++) bytes[i] = lookup16(values, step[i], entries);
+    row_of_steps(bytes, v);
+}
+
+#endif
