@@ -26,58 +26,22 @@ static INLINE __m512i shift_right16(__m512i v, __m512i by)
     return _mm512_srlv_epi16(v, _mm512_and_si512(by, _mm512_set1_epi16(15)));
 }
 
-/* By mask of 8 lanes: which bytes of the next words go to which lane (elsewhere 0), and which lanes' bytes
- * follow each other. */
-#define TAKE16(m, lane)                                                                                    \
-    ((m) >> (lane)&1 ? 0x0100u + 0x0202u * (unsigned)__builtin_popcount((m) & ((1 << (lane)) - 1))         \
-                     : 0x8080u)
-#define TAKE16S(m)                                                                                         \
-    {                                                                                                      \
-        TAKE16(m, 0), TAKE16(m, 1), TAKE16(m, 2), TAKE16(m, 3), TAKE16(m, 4), TAKE16(m, 5), TAKE16(m, 6),  \
-            TAKE16(m, 7)                                                                                   \
-    }
-/* The nth lane in m, from the bottom: the number of lanes below which at most n are in m. */
-#define BELOW(m, n, lane) (__builtin_popcount((m) & ((2 << (lane)) - 1)) <= (n))
-#define GIVE16(m, n)                                                                                       \
-    (0x0100u + 0x0202u * (BELOW(m, n, 0) + BELOW(m, n, 1) + BELOW(m, n, 2) + BELOW(m, n, 3) +              \
-                          BELOW(m, n, 4) + BELOW(m, n, 5) + BELOW(m, n, 6)))
-#define GIVE16S(m)                                                                                         \
-    {                                                                                                      \
-        GIVE16(m, 0), GIVE16(m, 1), GIVE16(m, 2), GIVE16(m, 3), GIVE16(m, 4), GIVE16(m, 5), GIVE16(m, 6),  \
-            GIVE16(m, 7)                                                                                   \
-    }
-#define MASKS4(ROW, m) ROW(m), ROW((m) + 1), ROW((m) + 2), ROW((m) + 3)
-#define MASKS16(ROW, m) MASKS4(ROW, m), MASKS4(ROW, (m) + 4), MASKS4(ROW, (m) + 8), MASKS4(ROW, (m) + 12)
-#define MASKS64(ROW, m)                                                                                    \
-    MASKS16(ROW, m), MASKS16(ROW, (m) + 16), MASKS16(ROW, (m) + 32), MASKS16(ROW, (m) + 48)
-#define MASKS256(ROW) MASKS64(ROW, 0), MASKS64(ROW, 64), MASKS64(ROW, 128), MASKS64(ROW, 192)
-static const _Alignas(64) uint16_t takes16[256][8] = {MASKS256(TAKE16S)};
-static const _Alignas(64) uint16_t gives16[256][8] = {MASKS256(GIVE16S)};
-
-static INLINE __m512i join4(const void *a, const void *b, const void *c, const void *d)
+static INLINE unsigned count_lower(uint32_t lanes)
 {
-    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128(a));
-    v = _mm512_inserti64x2(v, _mm_loadu_si128(b), 1);
-    v = _mm512_inserti64x2(v, _mm_loadu_si128(c), 2);
-    return _mm512_inserti64x2(v, _mm_loadu_si128(d), 3);
+    return (unsigned)_mm_popcnt_u32(lanes & 0xffff);
 }
 
-static INLINE __m512i orders_of(const uint16_t orders[256][8], uint32_t mask)
+static INLINE __m512i load_widened16(const uint8_t *p)
 {
-    return join4(orders[mask & 255], orders[mask >> 8 & 255], orders[mask >> 16 & 255], orders[mask >> 24]);
-}
-
-static INLINE unsigned lanes_below(uint32_t mask, unsigned lane)
-{
-    return (unsigned)_mm_popcnt_u32(mask & ((1u << lane) - 1));
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
 
 static INLINE __m512i take_words(__m512i v, __mmask32 take, const uint8_t *w)
 {
-    const uint32_t m = _cvtmask32_u32(take);
-    __m512i words =
-        join4(w, w + 2 * lanes_below(m, 8), w + 2 * lanes_below(m, 16), w + 2 * lanes_below(m, 24));
-    return _mm512_mask_mov_epi16(v, take, _mm512_shuffle_epi8(words, orders_of(takes16, m)));
+    const __mmask16 upper = (__mmask16)_kshiftri_mask32(take, 16);
+    __m512i a = _mm512_maskz_expand_epi32((__mmask16)take, load_widened16(w));
+    __m512i b = _mm512_maskz_expand_epi32(upper, load_widened16(w + 2 * count_lower(take)));
+    return _mm512_mask_mov_epi16(v, take, _mm512_permutex2var_epi16(a, _mm512_load_si512(even16), b));
 }
 
 static INLINE __m512i take_bits(__m512i v, __mmask32 take, __m512i high, __m512i low, int by)
@@ -87,14 +51,18 @@ static INLINE __m512i take_bits(__m512i v, __mmask32 take, __m512i high, __m512i
     return _mm512_ternarylogic_epi32(v, a, b, 0xfe); /* or */
 }
 
+static INLINE void store_narrowed(uint8_t *p, __m512i v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(v));
+}
+
 static INLINE void give_words(__m512i v, __mmask32 give, uint8_t *w)
 {
-    const uint32_t m = _cvtmask32_u32(give);
-    v = _mm512_shuffle_epi8(v, orders_of(gives16, m));
-    _mm_storeu_si128((__m128i *)(void *)w, _mm512_castsi512_si128(v));
-    _mm_storeu_si128((__m128i *)(void *)(w + 2 * lanes_below(m, 8)), _mm512_extracti64x2_epi64(v, 1));
-    _mm_storeu_si128((__m128i *)(void *)(w + 2 * lanes_below(m, 16)), _mm512_extracti64x2_epi64(v, 2));
-    _mm_storeu_si128((__m128i *)(void *)(w + 2 * lanes_below(m, 24)), _mm512_extracti64x2_epi64(v, 3));
+    const __mmask16 upper = (__mmask16)_kshiftri_mask32(give, 16);
+    __m512i a = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(v));
+    __m512i b = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, 1));
+    store_narrowed(w, _mm512_maskz_compress_epi32((__mmask16)give, a));
+    store_narrowed(w + 2 * count_lower(give), _mm512_maskz_compress_epi32(upper, b));
 }
 
 /* ---- orders of bytes ---- */
@@ -184,7 +152,8 @@ static INLINE __m512i plane_of_4(const uint8_t *p, unsigned index)
 {
     __m128i part[4];
     UNROLL for (int i = 0; i < 4; i++) part[i] = _mm512_cvtepi32_epi8(byte_down(p + 64 * i, index));
-    return join4(&part[0], &part[1], &part[2], &part[3]);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(part[1], part[0])),
+                              _mm256_set_m128i(part[3], part[2]), 1);
 }
 static INLINE __m256i plane_of_8(const uint8_t *p, unsigned index)
 {
