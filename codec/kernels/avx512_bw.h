@@ -67,8 +67,7 @@ static INLINE void give_words(__m512i v, __mmask32 give, uint8_t *w)
 
 /* ---- orders of bytes ---- */
 
-/* Units of 8 bytes that puts together the lower halves, then the upper ones, of 16 bytes each; and the
- * reverse. */
+/* Orders of 8 bytes: the lower halves of each 16, then the upper ones; and the reverse. */
 static INLINE __m512i halves_apart(void)
 {
     return _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0);
@@ -183,18 +182,15 @@ static INLINE void byte_table_init(byte_table *to, const uint8_t from[256])
     }
 }
 
-/* Eight rows; an index of 128 or more is undefined. */
+/* Eight rows; of an index of 128 or more nothing comes that means anything. */
 static INLINE __m512i lookup_half(const __m512i row[8], __m512i index)
 {
     const __m512i width = _mm512_set1_epi8(16);
     __m512i v = _mm512_shuffle_epi8(row[0], index);
-    UNROLL for (int i = 1; i < 8; i += 2)
+    UNROLL for (int i = 1; i < 8; i++)
     {
         index = _mm512_sub_epi8(index, width);
-        __m512i a = _mm512_shuffle_epi8(row[i], index);
-        if (i == 7) return _mm512_xor_si512(v, a);
-        index = _mm512_sub_epi8(index, width);
-        v = _mm512_ternarylogic_epi32(v, a, _mm512_shuffle_epi8(row[i + 1], index), 0x96); /* xor */
+        v = _mm512_xor_si512(v, _mm512_shuffle_epi8(row[i], index));
     }
     return v;
 }

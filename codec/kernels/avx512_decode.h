@@ -80,11 +80,15 @@ static INLINE void advance(__m512i *q, __m512i *low, const uint8_t **w, __m512i 
      * is F * q >> K or one more, and ends in bit K of l: that tells which. */
     __m512i l = _mm512_add_epi16(_mm512_mullo_epi16(F, *q), _mm512_sub_epi16(*low, start));
     __m512i h = _mm512_mulhi_epu16(_mm512_slli_epi16(F, wide ? 4 : 6), *q);
+    /* x' < L just if F * q >> K is 0 (then x' < 2 * L, and so l = x') and l < L: sooner known than the sum
+     * below, on which nothing else waits. */
+    __m512i high = _mm512_set1_epi16((short)(0xffff << K));
+    __m512i rest = _mm512_ternarylogic_epi32(h, l, high, 0xf8); /* h or (l and high) */
+    __mmask32 take = _mm512_testn_epi16_mask(rest, rest);
     __m512i one = _mm512_set1_epi16(1);
     h = _mm512_add_epi16(h, _mm512_ternarylogic_epi32(h, _mm512_srli_epi16(l, wide ? 12 : 10), one, 0x28));
 
-    /* x' < L, that is h = 0: x' = x' << 16 | word */
-    __mmask32 take = _mm512_testn_epi16_mask(h, h);
+    /* x' < L, and so h = 0: x' = x' << 16 | word */
     *low = take_words(l, take, *w);
     *q = take_bits(h, take, l, *low, wide ? 4 : 6);
     *w += 2 * (unsigned)_mm_popcnt_u32(take);
