@@ -81,6 +81,7 @@ const tp_kernels tp_kernels_avx512 = {
     .w32_decode = w32_decode,
     .wide_decode = wide_decode,
     .w32_encode = w32_encode,
+    .w32_encode_two = w32_encode_two,
     .wide_encode = wide_encode,
     .count_symbols = count_symbols,
     .count_pairs = count_pairs,

@@ -258,11 +258,10 @@ void tp_portable_wide_decode(tp_wide_job *jobs, size_t count)
 
 /* Scratch of an encode job: top parts as rows, then a byte per symbol (its entry), words (filled from the
  * end), exceptions. Room for 2^17 + 1024 elements each. */
-#define SCRATCH_ELEMENTS ((size_t)131072 + 1024)
-#define SCRATCH_ENTRIES (2 * SCRATCH_ELEMENTS)
-#define SCRATCH_WORDS (4 * SCRATCH_ELEMENTS)
-#define SCRATCH_EXCEPTIONS (8 * SCRATCH_ELEMENTS)
-_Static_assert(SCRATCH_EXCEPTIONS + 4 * SCRATCH_ELEMENTS <= TP_ENCODE_SCRATCH, "encode scratch");
+#define SCRATCH_ENTRIES (2 * TP_ENCODE_ELEMENTS)
+#define SCRATCH_WORDS (4 * TP_ENCODE_ELEMENTS)
+#define SCRATCH_EXCEPTIONS (8 * TP_ENCODE_ELEMENTS)
+_Static_assert(SCRATCH_EXCEPTIONS + 4 * TP_ENCODE_ELEMENTS <= TP_ENCODE_SCRATCH, "encode scratch");
 
 /* What a step needs of a table's entry, in one place. */
 typedef struct coded_symbol {
@@ -378,12 +377,18 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
     out = job->payload + words_at;
     memcpy(out, words, 2 * (size_t)job->nw);
     out += 2 * (size_t)job->nw;
+    tp_w32_stream_end(job, out, exceptions, size);
+}
+
+void tp_w32_stream_end(tp_w32_encode_job *job, uint8_t *out, const uint8_t *exceptions, size_t size)
+{
+    const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
     if (job->nw & 1) {
         memset(out, 0, 2);
         out += 2;
     }
     if (job->selector_bits) {
-        const size_t bytes = tp_selector_bytes(n, job->selector_bits);
+        const size_t bytes = tp_selector_bytes(job->n, job->selector_bits);
         memset(out, 0, bytes);
         for (uint32_t g = 0; g < groups; g++)
             out[g * job->selector_bits / 8] |= (uint8_t)(job->selectors[g] << (g * job->selector_bits & 7));
