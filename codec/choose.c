@@ -1,25 +1,116 @@
 #include "codec/choose.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-static int ascending(const void *a, const void *b)
+#define BINS 1024 /* that the means are sorted into */
+#define UNITS 64  /* runs of bins, of which classes are made */
+
+/* Groups with neighbouring means. */
+typedef struct unit {
+    uint32_t end; /* the bin after its last */
+    uint32_t groups;
+    uint64_t sum; /* of their bins */
+} unit;
+
+/* Cuts the bins into at most UNITS runs of about equally many groups. Returns how many. */
+static uint32_t make_units(const uint32_t count[BINS], uint32_t groups, unit units[UNITS])
 {
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
+    const uint32_t each = (groups + UNITS - 1) / UNITS;
+    uint32_t n = 0;
+    units[0] = (unit){0, 0, 0};
+    for (uint32_t bin = 0; bin < BINS; bin++) {
+        if (!count[bin]) continue;
+        if (units[n].groups >= each) units[++n] = (unit){0, 0, 0};
+        units[n].groups += count[bin];
+        units[n].sum += (uint64_t)count[bin] * bin;
+        units[n].end = bin + 1;
+    }
+    return n + 1;
 }
 
-void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes,
-                        uint8_t *class)
+/*
+ * What a group loses by a table that is not its own grows about with the square of the distance of its mean
+ * from the mean of the groups that the table is made of. The sum of these squares is that of all bins
+ * squared, less this for each class: the larger, the better.
+ */
+static uint64_t worth(uint32_t groups, uint64_t sum)
 {
-    uint32_t sorted[TP_MAX_GROUPS], bound[TP_MAX_CLASSES], n = 0;
-    for (uint32_t g = 0; g < groups; g += step) sorted[n++] = means[g];
-    qsort(sorted, n, sizeof *sorted, ascending);
-    for (uint32_t k = 1; k < classes; k++) bound[k] = sorted[n * k / classes];
-    for (uint32_t g = 0; g < groups; g++) {
-        class[g] = 0;
-        for (uint32_t k = 1; k < classes; k++) class[g] = (uint8_t)(class[g] + (means[g] >= bound[k]));
+    return groups ? sum * sum / groups : 0; /* sum < BINS * TP_MAX_GROUPS = 2^22 */
+}
+
+/* Classes of neighbouring units, of most worth together: bound[1..] are the bins where they start. If there
+ * are too few units, the first classes are empty. */
+static void cut_units(const unit *units, uint32_t n, uint32_t classes, uint32_t *bound)
+{
+    /* of the first j units in k + 1 classes, and the unit that starts the last of these */
+    uint64_t best[TP_MAX_CLASSES][UNITS + 1] = {{0}};
+    uint8_t start[TP_MAX_CLASSES][UNITS + 1] = {{0}};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t groups = 0;
+        uint64_t sum = 0;
+        for (uint32_t j = i + 1; j <= n; j++) {
+            groups += units[j - 1].groups;
+            sum += units[j - 1].sum;
+            const uint64_t last = worth(groups, sum);
+            if (i == 0) best[0][j] = last;
+            for (uint32_t k = 1; k < classes; k++) {
+                const uint64_t all = best[k - 1][i] + last;
+                if (all <= best[k][j]) continue;
+                best[k][j] = all;
+                start[k][j] = (uint8_t)i;
+            }
+        }
     }
+    uint32_t end = n;
+    for (uint32_t k = classes - 1; k > 0; k--) {
+        end = start[k][end];
+        bound[k] = end ? units[end - 1].end : 0;
+    }
+}
+
+uint32_t tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes,
+                            uint8_t *class)
+{
+    uint32_t least = UINT32_MAX, most = 0, count[BINS] = {0}, n = 0;
+    for (uint32_t g = 0; g < groups; g += step) {
+        if (means[g] < least) least = means[g];
+        if (means[g] > most) most = means[g];
+        n++;
+    }
+    unsigned shift = 0;
+    while ((most - least) >> shift >= BINS) shift++;
+    for (uint32_t g = 0; g < groups; g += step) count[(means[g] - least) >> shift]++;
+
+    unit units[UNITS];
+    uint32_t bound[TP_MAX_CLASSES];
+    const uint32_t in_use = make_units(count, n, units);
+    cut_units(units, in_use, classes, bound);
+    for (uint32_t g = 0; g < groups; g++) {
+        const uint32_t bin = means[g] > least ? (means[g] - least) >> shift : 0;
+        class[g] = 0;
+        for (uint32_t k = 1; k < classes; k++) class[g] = (uint8_t)(class[g] + (bin >= bound[k]));
+    }
+
+    /* The best cut into two. */
+    uint32_t all_groups = 0, first_groups = 0, halves = classes / 2;
+    uint64_t all_sum = 0, first_sum = 0, best = 0;
+    for (uint32_t i = 0; i < in_use; i++) {
+        all_groups += units[i].groups;
+        all_sum += units[i].sum;
+    }
+    for (uint32_t k = 1, i = 0; k < classes; k++) {
+        for (; i < in_use && units[i].end <= bound[k]; i++) {
+            first_groups += units[i].groups;
+            first_sum += units[i].sum;
+        }
+        const uint64_t both =
+            worth(first_groups, first_sum) + worth(all_groups - first_groups, all_sum - first_sum);
+        if (both > best) {
+            best = both;
+            halves = k;
+        }
+    }
+    return halves;
 }
 
 static const uint32_t *counts_of(const tp_choice *c, uint32_t chunk, uint32_t class)
@@ -56,6 +147,7 @@ void tp_choice_halve(const tp_choice *from, tp_choice *to)
     to->limit = from->limit;
     to->step = from->step;
     to->groups = from->groups;
+    to->halves = from->halves;
     halve(from->class_sum, (size_t)to->classes * to->alphabet, to->class_sum);
 }
 
@@ -180,14 +272,20 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
 
 /* ------------------------------------------------------------------------------- tables by the group */
 
+/* The first class of table t of so many. */
+static uint32_t first_class(const tp_choice *c, uint32_t tables, uint32_t t)
+{
+    return tables == 2 && t == 1 ? c->halves : t * c->classes / tables;
+}
+
 /* 2^bits tables, each of neighbouring classes; one without counts gets the table of all. */
 static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits, tp_symbol_record *record)
 {
-    const uint32_t tables = 1u << bits, each = c->classes / tables;
+    const uint32_t tables = 1u << bits;
     uint64_t all = tables * TP_COST_OF_BYTES(4 * c->limit) / c->step +
                    TP_COST_OF_BYTES(c->groups * bits / 8) / c->step;
     for (uint32_t t = 0; t < tables; t++) {
-        if (sum_classes(c, t * each, t * each + each - 1))
+        if (sum_classes(c, first_class(c, tables, t), first_class(c, tables, t + 1) - 1))
             all += tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &record[t]);
         else if (sum_classes(c, 0, c->classes - 1))
             tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &record[t]);
@@ -201,12 +299,12 @@ static void cost_by_group(const tp_log2 *log2, tp_choice *c)
     for (uint32_t i = 0; i < c->chunks; i++) {
         c->table[i] = 0;
         c->cost[i] = 0;
-        for (uint32_t class = 0; c->total[i] && class < c->classes; class ++) {
+        for (uint32_t class = 0, t = 0; c->total[i] && class < c->classes; class ++) {
             uint64_t total = 0;
+            if (class == first_class(c, c->tables, t + 1)) t++;
             const uint32_t *counts = counts_of(c, i, class);
             for (uint32_t k = 0; k < c->alphabet; k++) total += counts[k];
-            c->cost[i] +=
-                tp_symbol_record_cost(log2, counts, total, &c->record[class * c->tables / c->classes]);
+            c->cost[i] += tp_symbol_record_cost(log2, counts, total, &c->record[t]);
         }
     }
 }

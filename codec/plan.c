@@ -152,7 +152,7 @@ static void classify(const tp_encode_state *s, uint32_t n, uint32_t step)
     tp_encoder *e = s->encoder;
     const uint32_t groups = (n + TP_GROUP - 1) / TP_GROUP, last = n % TP_GROUP;
     if (last) e->means[groups - 1] = (uint32_t)((uint64_t)e->means[groups - 1] * TP_GROUP / last);
-    tp_classify_groups(e->means, groups, step, TP_MAX_CLASSES, e->selectors);
+    e->choice->halves = tp_classify_groups(e->means, groups, step, TP_MAX_CLASSES, e->selectors);
 }
 
 /*
@@ -227,8 +227,8 @@ static void choose_shape(const tp_encode_state *s, tp_shape *shape, const pair_c
         }
     }
     tp_choose_tables_by_chunk(&e->log2, c, cost);
-    if (c->selector_bits == 1) /* two tables: classes 0 and 1, 2 and 3 */
-        for (uint32_t g = 0; g < c->groups; g++) e->selectors[g] >>= 1;
+    if (c->selector_bits == 1)
+        for (uint32_t g = 0; g < c->groups; g++) e->selectors[g] = e->selectors[g] >= c->halves;
     for (uint32_t t = 0; shape->c == 2 && t < c->tables; t++)
         for (uint32_t k = 0; k < c->record[t].count; k++) {
             uint16_t *symbol = &c->record[t].symbol[k];
