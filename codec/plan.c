@@ -1,7 +1,8 @@
 /* What becomes of each part of a frame, decided in integers: mode, table, estimate. */
 #include "codec/encoder.h"
 
-#define COUNT_STEP 4         /* every fourth group is counted */
+#define COUNT_STEP 8         /* every eighth group is counted */
+#define PAIR_STEP 4          /* pairs: more symbols, fewer of each */
 #define SAMPLE_FROM 32768u   /* elements; below, and at level max, all are counted */
 #define SYMBOL_BIT_PAYS 4096 /* one symbol bit more must save this part of the bytes */
 #define PLANE_STEP 16        /* groups, for a first look at a byte plane */
@@ -265,7 +266,7 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
     c->alphabet = pairs ? 256 : 1u << (shape->T - shape->R);
     c->candidates = pairs ? 255 : c->alphabet;
     c->limit = pairs ? 128 : 64;
-    c->step = sample_step(s, elements, COUNT_STEP);
+    c->step = sample_step(s, elements, pairs ? PAIR_STEP : COUNT_STEP);
     c->groups = (elements + TP_GROUP - 1) / TP_GROUP;
     memset(c->total, 0, sizeof c->total);
     memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);
