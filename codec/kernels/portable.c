@@ -351,13 +351,10 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
             }
     }
     job->nw = (uint32_t)(words_end - words) / 2;
-    const size_t used = tp_stream_used(&s, n, job->with_low, job->nw, job->nx, job->selector_bits);
-    const size_t size = (size_t)tp_align(used, 128);
-    if (size > job->capacity) return;
+    tp_w32_encode_end(&s, job, x, words, exceptions);
+    if (!job->size) return;
 
-    uint8_t *out = job->payload;
-    memcpy(out, x, sizeof x);
-    out += 128;
+    uint8_t *out = job->payload + 128;
     for (uint32_t g = 0; g < groups; g++, out += (size_t)s.R * 128) {
         uint32_t raw[16][TP_LANES] = {{0}};
         const uint8_t *const rows = tops + (size_t)g * s.T * TP_LANES * 4;
@@ -375,7 +372,17 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
                 memcpy(out + (size_t)y * padded * 2 + 2 * (size_t)i, e + 2 * y, 2);
         }
     }
-    out = job->payload + words_at;
+}
+
+void tp_w32_encode_end(const tp_shape *shape, tp_w32_encode_job *job, const uint32_t states[TP_LANES],
+                       const uint8_t *words, const uint8_t *exceptions)
+{
+    const size_t used = tp_stream_used(shape, job->n, job->with_low, job->nw, job->nx, job->selector_bits);
+    const size_t size = (size_t)tp_align(used, 128);
+    job->size = 0;
+    if (size > job->capacity) return;
+    memcpy(job->payload, states, 4 * TP_LANES);
+    uint8_t *out = job->payload + tp_stream_words_at(shape, job->n, job->with_low);
     memcpy(out, words, 2 * (size_t)job->nw);
     out += 2 * (size_t)job->nw;
     if (job->nw & 1) {
@@ -383,15 +390,14 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
         out += 2;
     }
     if (job->selector_bits) {
-        const size_t bytes = tp_selector_bytes(n, job->selector_bits);
+        const size_t bytes = tp_selector_bytes(job->n, job->selector_bits);
         memset(out, 0, bytes);
-        for (uint32_t g = 0; g < groups; g++)
+        for (uint32_t g = 0; g < (job->n + TP_GROUP - 1) / TP_GROUP; g++)
             out[g * job->selector_bits / 8] |= (uint8_t)(job->selectors[g] << (g * job->selector_bits & 7));
         out += bytes;
     }
     memcpy(out, exceptions, 4 * (size_t)job->nx);
-    out += 4 * (size_t)job->nx;
-    memset(out, 0, (size_t)(job->payload + size - out));
+    memset(job->payload + used, 0, size - used);
     job->size = size;
 }
 
@@ -420,10 +426,16 @@ size_t tp_portable_wide_encode(const uint8_t *src, uint32_t n, const tp_wide_enc
                 x[lane] = (q << TP_WIDE_K) + table->start[symbol] + (v - q * F);
             }
     *nw = (uint32_t)(end - words) / 2;
-    const size_t used = 128 + 2 * (size_t)*nw, size = (size_t)tp_align(used, 128);
+    return tp_wide_encode_end(x, words, *nw, payload, capacity);
+}
+
+size_t tp_wide_encode_end(const uint32_t states[TP_LANES], const uint8_t *words, uint32_t nw,
+                          uint8_t *payload, size_t capacity)
+{
+    const size_t used = 128 + 2 * (size_t)nw, size = (size_t)tp_align(used, 128);
     if (size > capacity) return 0;
-    memcpy(payload, x, sizeof x);
-    memcpy(payload + 128, words, 2 * (size_t)*nw);
+    memcpy(payload, states, 4 * TP_LANES);
+    memcpy(payload + 128, words, 2 * (size_t)nw);
     memset(payload + used, 0, size - used);
     return size;
 }

@@ -19,4 +19,12 @@ void tp_portable_plane_get(const uint8_t *src, size_t size, unsigned element, un
 void tp_portable_plane_put(const uint8_t *plane, size_t size, unsigned element, unsigned index,
                            uint8_t *dst);
 
+/* How every encoder ends. W32, once job->nw and job->nx are set: job->size and, if it fits, states, words,
+ * selectors, exceptions and padding to the payload; raw rows and low planes are there or come afterwards.
+ * Wide: likewise; returns the size or 0. */
+void tp_w32_encode_end(const tp_shape *shape, tp_w32_encode_job *job, const uint32_t states[TP_LANES],
+                       const uint8_t *words, const uint8_t *exceptions);
+size_t tp_wide_encode_end(const uint32_t states[TP_LANES], const uint8_t *words, uint32_t nw,
+                          uint8_t *payload, size_t capacity);
+
 #endif
