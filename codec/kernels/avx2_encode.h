@@ -341,4 +341,72 @@ static NOINLINE uint32_t group_sum(const tp_shape *shape, const uint8_t *src)
     return sum;
 }
 
+/* ---- planes ---- */
+
+/* From `element` registers of units of so many bytes the lowest bytes, 32 in all. */
+static INLINE __m256i take_plane(const uint8_t *src, unsigned element)
+{
+    const __m256i byte = element == 2   ? _mm256_set1_epi16(255)
+                         : element == 4 ? _mm256_set1_epi32(255)
+                                        : _mm256_set1_epi64x(255);
+    __m256i v[8];
+    UNROLL for (unsigned i = 0; i < element; i++) v[i] =
+        _mm256_and_si256(load_halves(src + 16 * i, 16 * element), byte);
+    if (element == 8) {
+        UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_packus_epi32(v[2 * i], v[2 * i + 1]);
+    }
+    if (element >= 4) {
+        UNROLL for (int i = 0; i < 2; i++) v[i] = _mm256_packus_epi32(v[2 * i], v[2 * i + 1]);
+    }
+    return _mm256_packus_epi16(v[0], v[1]);
+}
+
+static INLINE size_t plane_get_template(const uint8_t *src, size_t size, unsigned element, uint8_t *dst)
+{
+    size_t at = 0;
+    ROLLED for (; at + 32 * element <= size; at += 32 * element)
+        store256(dst + at / element, take_plane(src + at, element));
+    return at;
+}
+
+static void plane_get(const uint8_t *src, size_t size, unsigned element, unsigned index, uint8_t *dst)
+{
+    size_t at = 0;
+    if (index >= size) return;
+    /* from byte `index` on, so that it is the lowest of its unit */
+    if (element == 2) at = plane_get_template(src + index, size - index, 2, dst);
+    if (element == 4) at = plane_get_template(src + index, size - index, 4, dst);
+    if (element == 8) at = plane_get_template(src + index, size - index, 8, dst);
+    tp_portable_plane_get(src + at, size - at, element, index, dst + at / element);
+}
+
+static INLINE size_t plane_put_template(const uint8_t *plane, size_t size, unsigned element, unsigned index,
+                                        uint8_t *dst)
+{
+    const __m128i by = _mm_cvtsi32_si128((int)(8 * index));
+    const uint64_t low = element == 2 ? 0x00ff00ff00ff00ff : element == 4 ? 0x000000ff000000ff : 0xff;
+    const __m256i place = _mm256_sll_epi64(_mm256_set1_epi64x((long long)low), by);
+    size_t at = 0;
+    ROLLED for (; at + 32 <= size; at += 32)
+    {
+        __m128i bytes = _mm_setzero_si128();
+        memcpy(&bytes, plane + at / element, 32 / element);
+        __m256i v = element == 2   ? _mm256_cvtepu8_epi16(bytes)
+                    : element == 4 ? _mm256_cvtepu8_epi32(bytes)
+                                   : _mm256_cvtepu8_epi64(bytes);
+        __m256i kept = _mm256_andnot_si256(place, load256(dst + at));
+        store256(dst + at, _mm256_or_si256(kept, _mm256_sll_epi64(v, by)));
+    }
+    return at;
+}
+
+static void plane_put(const uint8_t *plane, size_t size, unsigned element, unsigned index, uint8_t *dst)
+{
+    size_t at = 0;
+    if (element == 2) at = plane_put_template(plane, size, 2, index, dst);
+    if (element == 4) at = plane_put_template(plane, size, 4, index, dst);
+    if (element == 8) at = plane_put_template(plane, size, 8, index, dst);
+    tp_portable_plane_put(plane + at / element, size - at, element, index, dst + at);
+}
+
 #endif

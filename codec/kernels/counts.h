@@ -62,6 +62,31 @@ static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n,
         for (uint32_t i = 0; i < classes * alphabet; i++) counts[i] += second[i];
 }
 
+static void count_pairs(const tp_shape *shape, const uint8_t code[256], const uint8_t *src, uint32_t n,
+                        uint32_t step, uint32_t counts[256])
+{
+    _Alignas(64) uint16_t symbols[TP_GROUP];
+    _Alignas(64) uint8_t padded[TP_GROUP * 8];
+    uint32_t part[3][256];
+    const size_t element = tp_shape_element(shape);
+    const tp_shape single = {
+        .T = shape->T, .R = shape->R, .low = shape->low, .c = 1, .rotated = shape->rotated};
+    memset(part, 0, sizeof part);
+    for (size_t first = 0, count; first < n; first += (size_t)step * TP_GROUP) {
+        group_symbols(&single, take_group(src, first, n, element, padded, &count), symbols);
+        size_t i = 0;
+        for (; i + 8 <= count; i += 8) {
+            const uint64_t a = tp_load64(symbols + i), b = tp_load64(symbols + i + 4);
+            counts[code[a & 255] | (unsigned)code[a >> 16 & 255] << 4]++;
+            part[0][code[a >> 32 & 255] | (unsigned)code[a >> 48] << 4]++;
+            part[1][code[b & 255] | (unsigned)code[b >> 16 & 255] << 4]++;
+            part[2][code[b >> 32 & 255] | (unsigned)code[b >> 48] << 4]++;
+        }
+        for (; i + 2 <= count; i += 2) counts[code[symbols[i]] | (unsigned)code[symbols[i + 1]] << 4]++;
+    }
+    for (int i = 0; i < 256; i++) counts[i] += part[0][i] + part[1][i] + part[2][i];
+}
+
 static void group_sums(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t *sums)
 {
     _Alignas(64) uint8_t padded[TP_GROUP * 8];
