@@ -315,6 +315,47 @@ static void test_w32_long(void **state)
         }
 }
 
+/* A table whose symbols (pairs: their halves) lie in a window first .. first + span, both ends among them.
+ */
+static void make_near_table(rng *r, const split_shape *split, unsigned entries, uint32_t span,
+                            table_kind kind, ref_table *table)
+{
+    const uint32_t width = span + 1, first = rng_below(r, (1u << split->s) - span);
+    make_table(r, kind, entries, split->c == 2 ? width * width : width, 1024, table);
+    table->symbol[0] = 0;
+    table->symbol[table->entries - 1] = (uint16_t)(split->c == 2 ? width * width - 1 : span);
+    for (unsigned i = 0; i < table->entries; i++) {
+        const uint32_t v = table->symbol[i];
+        table->symbol[i] =
+            (uint16_t)(split->c == 2 ? (first + v % width) | (first + v / width) << 8 : first + v);
+    }
+}
+
+/* Kernels may look symbols up by their distance from the lowest: just possible, just not, and all kinds of
+ * symbols that have no entry. */
+static void test_w32_windows(void **state)
+{
+    (void)state;
+    static const uint32_t spans[] = {1, 13, 14, 15, 16, 30, 62, 63, 125, 126, 127, 128, 253, 254, 255, 256};
+    const tp_kernels *kernels[MAX_KERNELS];
+    split_shape shapes[MAX_SPLIT_SHAPES];
+    const size_t kernel_count = all_kernels(kernels), shape_count = all_split_shapes(shapes);
+    rng r = rng_make(15);
+    for (size_t i = 0; i < shape_count; i++)
+        for (size_t j = 0; j < sizeof spans / sizeof *spans; j++) {
+            stream_case c = {.split = shapes[i],
+                             .n = 5120 + (uint32_t)j,
+                             .with_low = true,
+                             .selector_bits = (unsigned)j % 3,
+                             .rare = j % 2 ? 2 : 50};
+            if (spans[j] >= 1u << shapes[i].s) continue;
+            for (unsigned t = 0; t < 1u << c.selector_bits; t++)
+                make_near_table(&r, &shapes[i], 64 * shapes[i].c, spans[j],
+                                (table_kind)((j + t) % TABLE_KINDS), &c.table[t]);
+            run_case(&c, &r, kernels, kernel_count);
+        }
+}
+
 enum { BATCH_JOBS = 26, BATCH_TABLES = 64 };
 static tp_w32_table batch_tables[BATCH_TABLES];
 
@@ -631,10 +672,10 @@ static void test_wide_by_hand(void **state)
 int run_streams(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),      cmocka_unit_test(test_wide_by_hand),
-        cmocka_unit_test(test_w32),          cmocka_unit_test(test_w32_long),
-        cmocka_unit_test(test_batches),      cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_wide_batches),
+        cmocka_unit_test(test_by_hand),     cmocka_unit_test(test_wide_by_hand),
+        cmocka_unit_test(test_w32),         cmocka_unit_test(test_w32_long),
+        cmocka_unit_test(test_w32_windows), cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_wide),        cmocka_unit_test(test_wide_batches),
     };
     return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
 }
