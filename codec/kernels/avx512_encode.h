@@ -1,5 +1,6 @@
 /*
- * Elements to W32 and pairs streams (docs/format.md section 7) with AVX-512. Part of avx512.c.
+ * Elements to W32 and pairs streams (docs/format.md section 7) with AVX-512. Part of avx512.c and
+ * avx512bw.c.
  *
  * Groups are taken last to first, as rANS runs backwards, each in two stages:
  *
@@ -28,9 +29,9 @@ enum {
 typedef struct symbol_map {
     const tp_w32_encode_table *table;
     int kind;
-    __m512i ranks[4];   /* bytes; TP_NO_ENTRY where there is none */
+    byte_table ranks;   /* TP_NO_ENTRY where there is none */
     __m512i symbols[2]; /* u16 by rank, for MAP_LOW_BYTE */
-    __m512i codes[4];   /* pairs: an exponent's code 0..14, or 15; ranks are by code + 16 * second code */
+    byte_table codes;   /* pairs: an exponent's code 0..14, or 15; ranks are by code + 16 * second code */
 } symbol_map;
 
 /* What depends on the table only, as stage 2 wants it (u16 by rank). */
@@ -40,19 +41,6 @@ typedef struct rans_table {
     __m512i bias[4];         /* and the shift above BIAS_BITS */
     __m512i low[4], high[4]; /* halves of the reciprocal */
 } rans_table;
-
-/*
- * x / F = x * m >> 32 + shift for all x < F << 16, with m = ceil(2^(32 + shift) / F): m * F exceeds
- * 2^(32 + shift) by e < F, and x * e < F * F << 16 < 2^(32 + shift), as F / 2 <= 2^shift < F < 2^14; and
- * m < 2^32. For F = 1 that would be m = 2^32: 2^32 - 1 yields x - 1, made good by a bias larger by L - 1.
- */
-static void rans_constants(uint32_t F, uint32_t start, uint32_t L, uint32_t *m, uint32_t *bias,
-                           uint32_t *shift)
-{
-    *shift = F > 2 ? 31 - (uint32_t)__builtin_clz(F - 1) : 0;
-    *m = F > 1 ? (uint32_t)((((uint64_t)1 << (32 + *shift)) + F - 1) / F) : UINT32_MAX;
-    *bias = F > 1 ? start : start + L - 1;
-}
 
 static void rans_table_init(rans_table *to, const tp_w32_encode_table *from)
 {
@@ -92,7 +80,7 @@ static void symbol_map_init(symbol_map *map, const tp_shape *shape, const tp_w32
             }
             ranks[codes[symbol >> 8] * 16 + codes[symbol & 255]] = (uint8_t)i;
         }
-        for (int i = 0; i < 4; i++) map->codes[i] = _mm512_load_si512(codes + 64 * i);
+        byte_table_init(&map->codes, codes);
     } else if (shape->T == 8) {
         memcpy(ranks, table->entry, (size_t)1 << (shape->T - shape->R));
     } else if (table->symbol[table->count - 1] - table->symbol[0] < 127) {
@@ -106,21 +94,13 @@ static void symbol_map_init(symbol_map *map, const tp_shape *shape, const tp_w32
         }
         for (int i = 0; i < 2; i++) map->symbols[i] = _mm512_load_si512(table->symbol + 32 * i);
     }
-    for (int i = 0; i < 4; i++) map->ranks[i] = _mm512_load_si512(ranks + 64 * i);
+    byte_table_init(&map->ranks, ranks);
 }
 
 /* 32 bytes to u16. */
 static INLINE __m512i load_widened(const uint8_t *p)
 {
     return _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)p));
-}
-
-/* 256 values of u8. */
-static INLINE __m512i lookup8_256(const __m512i table[4], __m512i index)
-{
-    return _mm512_mask_mov_epi8(_mm512_permutex2var_epi8(table[0], index, table[1]),
-                                _mm512_movepi8_mask(index),
-                                _mm512_permutex2var_epi8(table[2], index, table[3]));
 }
 
 /* Where one group goes. */
@@ -175,7 +155,7 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
         {
             const __m512i keep = _mm512_set1_epi8((char)((1 << (s.T - s.R)) - 1));
             __m512i symbol = _mm512_and_si512(_mm512_srlv_epi16(v[h], place), keep);
-            rank[h] = _mm512_permutex2var_epi8(map->ranks[0], symbol, map->ranks[1]);
+            rank[h] = lookup8_128(&map->ranks, symbol);
             const uint64_t missing = _mm512_movepi8_mask(rank[h]);
             if (__builtin_expect(missing != 0, 0)) {
                 rank[h] = _mm512_mask_mov_epi8(rank[h], missing, common);
@@ -183,9 +163,9 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
                                             position + 64 * (uint32_t)h, exceptions);
             }
         }
-        _mm512_store_si512(ranks, _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4), rank[1]));
-        _mm512_store_si512(ranks + 64,
-                           _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4 + 64), rank[1]));
+        by_step4(rank[0], rank[1], rank);
+        _mm512_store_si512(ranks, rank[0]);
+        _mm512_store_si512(ranks + 64, rank[1]);
         return exceptions;
     }
     __m512i rank, symbol[2];
@@ -194,7 +174,7 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
         /* exponents to bytes, bytes to codes, a pair's codes to an index: every even byte */
         symbol[0] = _mm512_srlv_epi16(v[0], place);
         symbol[1] = _mm512_srlv_epi16(v[1], place);
-        __m512i pairs = _mm512_permutex2var_epi8(symbol[0], _mm512_load_si512(even8), symbol[1]);
+        __m512i pairs = even_bytes(symbol[0], symbol[1]);
         if (__builtin_expect(map->kind == MAP_SCALAR, 0)) {
             _Alignas(64) uint16_t symbols[32];
             _Alignas(64) uint8_t found[32];
@@ -202,9 +182,9 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
             ranks_scalar(map->table, symbols, 32, found);
             rank = load_widened(found);
         } else {
-            __m512i code = lookup8_256(map->codes, pairs);
+            __m512i code = lookup8_256(&map->codes, pairs);
             code = _mm512_or_si512(code, _mm512_srli_epi16(code, 4));
-            rank = lookup8_256(map->ranks, code);
+            rank = lookup8_256(&map->ranks, code);
         }
         missing = _mm512_test_epi16_mask(rank, _mm512_set1_epi16(0x80));
     } else {
@@ -216,12 +196,10 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
                           last = _mm512_set1_epi16(127);
             __m512i a = _mm512_min_epu16(_mm512_sub_epi16(symbol[0], first), last);
             __m512i b = _mm512_min_epu16(_mm512_sub_epi16(symbol[1], first), last);
-            __m512i index = _mm512_permutex2var_epi8(a, _mm512_load_si512(even8), b);
-            rank = _mm512_permutex2var_epi8(map->ranks[0], index, map->ranks[1]);
+            rank = lookup8_128(&map->ranks, narrow(a, b));
             missing = _mm512_movepi8_mask(rank);
         } else if (map->kind == MAP_LOW_BYTE) {
-            __m512i index = _mm512_permutex2var_epi8(symbol[0], _mm512_load_si512(even8), symbol[1]);
-            rank = lookup8_256(map->ranks, index);
+            rank = lookup8_256(&map->ranks, even_bytes(symbol[0], symbol[1]));
             __m512i a = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(rank));
             __m512i b = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(rank, 1));
             /* no entry: the rank is that of another symbol of the table, or 255, taken as 63 */
@@ -244,10 +222,9 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
         exceptions = add_exceptions(s, missing, src, position, exceptions);
     }
     if (s.c == 2)
-        _mm256_store_si256((__m256i *)(void *)ranks, _mm512_castsi512_si256(_mm512_permutexvar_epi8(
-                                                         _mm512_load_si512(lanes1), rank)));
+        _mm256_store_si256((__m256i *)(void *)ranks, by_step1(rank));
     else
-        _mm512_store_si512(ranks, _mm512_permutexvar_epi8(_mm512_load_si512(lanes2), rank));
+        _mm512_store_si512(ranks, by_step2(rank));
     return exceptions;
 }
 
@@ -260,8 +237,8 @@ static INLINE __m512i take_half(tp_shape s, const uint8_t *src, uint8_t *planes,
     if (s.low == 0) return a;
     __m512i b = _mm512_loadu_si512(src + 64);
     if (s.low == 1) {
-        if (planes) _mm512_storeu_si512(planes, _mm512_permutex2var_epi8(a, _mm512_load_si512(even8), b));
-        return _mm512_permutex2var_epi8(a, _mm512_load_si512(odd8), b);
+        if (planes) _mm512_storeu_si512(planes, even_bytes(a, b));
+        return odd_bytes(a, b);
     }
     if (s.low == 2) {
         if (planes) _mm512_storeu_si512(planes, _mm512_permutex2var_epi16(a, _mm512_load_si512(even16), b));
@@ -370,7 +347,7 @@ static INLINE void rans_step(__m512i x[2], uint8_t **w, __m512i F, __m512i bias,
     __m512i upper = _mm512_permutex2var_epi16(x[0], _mm512_load_si512(pack_high), x[1]);
     __m512i lower = _mm512_permutex2var_epi16(x[0], _mm512_load_si512(pack_low), x[1]);
     __mmask32 give = _mm512_cmpge_epu16_mask(upper, F);
-    _mm512_storeu_si512(*w, _mm512_maskz_compress_epi16(give, lower));
+    give_words(lower, give, *w);
     *w += 2 * (unsigned)_mm_popcnt_u32(give);
 
     const __m512i rest = _mm512_sub_epi16(_mm512_set1_epi16((short)(1 << K)), F); /* L - F */
@@ -516,10 +493,8 @@ static void turn_words(const uint8_t *src, size_t nw, uint8_t *dst)
 
 /* ---- streams ---- */
 
-/* Scratch of a stream: words and one vector too many, then exceptions, written from the end. */
-#define SCRATCH_LIST (2 * TP_ENCODE_ELEMENTS + 64)
-#define SCRATCH_STREAM (SCRATCH_LIST + 4 * TP_ENCODE_ELEMENTS)
-/* Behind those: what comes before the words of the second stream, until it is known where that is. */
+/* Behind the scratch of all streams: what comes before the words of the second one, until it is known where
+ * that is. */
 _Static_assert(ENCODE_STREAMS *SCRATCH_STREAM + TP_STREAM_MOST_BEFORE_WORDS <= TP_ENCODE_SCRATCH,
                "encode scratch");
 
@@ -575,16 +550,7 @@ static void encoding_split(encoding *e, const tp_shape *shape)
 
     e->to.src = job->src + g * step;
     if (left < TP_GROUP) {
-        /* Elements of the common symbol, all other bits zero: no other code needs to know of padding,
-         * and the missing half of an odd last pair becomes what it has to be. */
-        const uint32_t common = table->symbol[table->common];
-        memset(padded, 0, step);
-        for (size_t i = left; i < TP_GROUP; i++) {
-            const uint32_t symbol = shape->c == 1 ? common : common >> 8 * (i & 1) & 255;
-            const uint32_t top = tp_symbol_bits(*shape, symbol);
-            memcpy(padded + i * element + shape->low, &top, shape->T / 8);
-        }
-        memcpy(padded, e->to.src, left * element);
+        pad_last_group(shape, table, e->to.src, left, padded);
         e->to.src = padded;
     }
     e->to.map = &e->maps[selector];

@@ -42,9 +42,9 @@ static inline void pad_last_group(const tp_shape *shape, const tp_w32_encode_tab
     memcpy(padded, src, left * element);
 }
 
-/* Scratch: words, and one vector too many, then exceptions. */
-#define ENCODE_ELEMENTS ((size_t)131072 + TP_GROUP)
-#define SCRATCH_LIST (2 * ENCODE_ELEMENTS + 64)
-_Static_assert(SCRATCH_LIST + 4 * ENCODE_ELEMENTS <= TP_ENCODE_SCRATCH, "encode scratch");
+/* Scratch of a stream: words, and one vector too many, then exceptions, written from the end. */
+#define SCRATCH_LIST (2 * TP_ENCODE_ELEMENTS + 64)
+#define SCRATCH_STREAM (SCRATCH_LIST + 4 * TP_ENCODE_ELEMENTS)
+_Static_assert(SCRATCH_STREAM <= TP_ENCODE_SCRATCH, "encode scratch");
 
 #endif

@@ -168,9 +168,10 @@ typedef struct tp_kernels {
 } tp_kernels;
 
 extern const tp_kernels tp_kernels_portable;
-extern const tp_kernels tp_kernels_avx2;   /* x86-64 only; needs AVX2 BMI BMI2 POPCNT */
-extern const tp_kernels tp_kernels_avx512; /* x86-64 only; needs F BW DQ VL VBMI VBMI2 BITALG */
-extern const tp_kernels tp_kernels_neon;   /* AArch64 only */
+extern const tp_kernels tp_kernels_avx2;     /* x86-64 only; needs AVX2 BMI BMI2 POPCNT */
+extern const tp_kernels tp_kernels_avx512bw; /* besides these, AVX-512 F BW DQ VL */
+extern const tp_kernels tp_kernels_avx512;   /* besides these, VBMI VBMI2 BITALG */
+extern const tp_kernels tp_kernels_neon;     /* AArch64 only */
 
 /* The kernels in use: the best that CPU and operating system have, or the forced ones. Resolved once. */
 const tp_kernels *tp_kernels_get(void);
@@ -191,10 +192,6 @@ static inline size_t tp_selector_bytes(uint32_t n, unsigned bits)
 /* Applies nx validated exceptions (u32 each at `list`) to the n elements at dst. Shared by all kernels. */
 void tp_w32_apply_exceptions(const tp_shape *shape, const uint8_t *list, uint32_t nx, uint32_t n,
                              uint8_t *dst);
-
-/* Ends an encoded stream of `size` bytes in job->payload, whose words end at out: selectors, job->nx
- * exceptions, padding. Shared by all kernels. */
-void tp_w32_stream_end(tp_w32_encode_job *job, uint8_t *out, const uint8_t *exceptions, size_t size);
 
 /* Bytes of a stream's payload before its words, and in all but the padding to 128 (docs/format.md section
  * 7). */

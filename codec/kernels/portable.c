@@ -399,12 +399,13 @@ void tp_w32_stream_end(tp_w32_encode_job *job, uint8_t *out, const uint8_t *exce
     if (job->selector_bits) {
         const size_t bytes = tp_selector_bytes(job->n, job->selector_bits);
         memset(out, 0, bytes);
-        for (uint32_t g = 0; g < (job->n + TP_GROUP - 1) / TP_GROUP; g++)
+        for (uint32_t g = 0; g < groups; g++)
             out[g * job->selector_bits / 8] |= (uint8_t)(job->selectors[g] << (g * job->selector_bits & 7));
         out += bytes;
     }
     memcpy(out, exceptions, 4 * (size_t)job->nx);
-    memset(job->payload + used, 0, size - used);
+    out += 4 * (size_t)job->nx;
+    memset(out, 0, (size_t)(job->payload + size - out));
     job->size = size;
 }
 

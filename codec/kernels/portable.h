@@ -21,5 +21,7 @@ void tp_w32_encode_end(const tp_shape *shape, tp_w32_encode_job *job, const uint
                        const uint8_t *words, const uint8_t *exceptions);
 size_t tp_wide_encode_end(const uint32_t states[TP_LANES], const uint8_t *words, uint32_t nw,
                           uint8_t *payload, size_t capacity);
+/* Of a W32 payload of `size` bytes, what comes behind its words, which end at out. */
+void tp_w32_stream_end(tp_w32_encode_job *job, uint8_t *out, const uint8_t *exceptions, size_t size);
 
 #endif
