@@ -138,29 +138,6 @@ static INLINE void by_step4(__m512i a, __m512i b, __m512i v[2])
         a, _mm512_set_epi32(3, 7, 11, 15, 19, 23, 27, 31, 2, 6, 10, 14, 18, 22, 26, 30), b);
 }
 
-/* Byte `index` of the elements of 64 bytes to the bottom. */
-static INLINE __m512i byte_down(const uint8_t *p, unsigned index)
-{
-    return _mm512_srl_epi64(_mm512_loadu_si512(p), _mm_cvtsi32_si128((int)(8 * index)));
-}
-static INLINE __m512i plane_of_2(const uint8_t *p, unsigned index)
-{
-    return even_bytes(byte_down(p, index), byte_down(p + 64, index));
-}
-static INLINE __m512i plane_of_4(const uint8_t *p, unsigned index)
-{
-    __m128i part[4];
-    UNROLL for (int i = 0; i < 4; i++) part[i] = _mm512_cvtepi32_epi8(byte_down(p + 64 * i, index));
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(part[1], part[0])),
-                              _mm256_set_m128i(part[3], part[2]), 1);
-}
-static INLINE __m256i plane_of_8(const uint8_t *p, unsigned index)
-{
-    __m128i part[4];
-    UNROLL for (int i = 0; i < 4; i++) part[i] = _mm512_cvtepi64_epi8(byte_down(p + 64 * i, index));
-    return _mm256_set_m128i(_mm_unpacklo_epi64(part[2], part[3]), _mm_unpacklo_epi64(part[0], part[1]));
-}
-
 /* ---- tables of bytes ---- */
 
 /*

@@ -181,6 +181,27 @@ static void count_bytes(const uint8_t *src, size_t n, uint32_t step, uint32_t *c
 
 /* ---- planes ---- */
 
+/* 64 bytes of elements, byte `index` of each at the bottom. */
+static INLINE __m512i load_elements(const uint8_t *p, unsigned index)
+{
+    return _mm512_srl_epi64(_mm512_loadu_si512(p), _mm_cvtsi32_si128((int)(8 * index)));
+}
+
+/* Byte `index` of every 4 and 8 bytes of 256. */
+static INLINE __m512i plane_of_4(const uint8_t *p, unsigned index)
+{
+    __m128i part[4];
+    UNROLL for (int i = 0; i < 4; i++) part[i] = _mm512_cvtepi32_epi8(load_elements(p + 64 * i, index));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(part[1], part[0])),
+                              _mm256_set_m128i(part[3], part[2]), 1);
+}
+static INLINE __m256i plane_of_8(const uint8_t *p, unsigned index)
+{
+    __m128i part[4];
+    UNROLL for (int i = 0; i < 4; i++) part[i] = _mm512_cvtepi64_epi8(load_elements(p + 64 * i, index));
+    return _mm256_set_m128i(_mm_unpacklo_epi64(part[2], part[3]), _mm_unpacklo_epi64(part[0], part[1]));
+}
+
 static void plane_get(const uint8_t *src, size_t size, unsigned element, unsigned index, uint8_t *dst)
 {
     size_t at = 0;
@@ -190,7 +211,8 @@ static void plane_get(const uint8_t *src, size_t size, unsigned element, unsigne
     }
     if (element == 2) {
         for (; at + 128 <= size; at += 128, dst += 64)
-            _mm512_storeu_si512(dst, plane_of_2(src + at, index));
+            _mm512_storeu_si512(
+                dst, even_bytes(load_elements(src + at, index), load_elements(src + at + 64, index)));
     } else if (element == 4) {
         for (; at + 256 <= size; at += 256, dst += 64)
             _mm512_storeu_si512(dst, plane_of_4(src + at, index));
