@@ -155,9 +155,11 @@ static void test_count_symbols(void **state)
                 for (uint32_t at = 0; at + shapes[j].c <= length; at += shapes[j].c) {
                     if (at / 1024 % step) continue;
                     const uint32_t symbol = symbol_at(&reference, &shape, src, at);
-                    const uint32_t value =
-                        pairs ? code[symbol] | code[symbol_at(&reference, &shape, src, at + 1)] << 4u
-                              : symbol;
+                    uint32_t value = symbol;
+                    if (pairs) {
+                        const uint32_t second = symbol_at(&reference, &shape, src, at + 1);
+                        value = code[symbol] | (uint32_t)code[second] << 4;
+                    }
                     expected[(classes ? class[at / 1024] * alphabet : 0) + value]++;
                 }
                 if (pairs)
