@@ -10,6 +10,10 @@
 
 #include "codec/kernels/avx512_base.h"
 
+/* A step is some 85 micro-operations, and no more than 224 are under way at a time: streams one after the
+ * other would wait for themselves. By llvm-mca's model of Skylake that is a sixth of the time. */
+#define RANKS_FIRST 1
+
 /* ---- u16 ---- */
 
 static INLINE __m512i popcount16(__m512i v)
@@ -36,6 +40,7 @@ static INLINE __m512i load_widened16(const uint8_t *p)
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
 
+/* By halves: u32 can be expanded and compressed, u16 not. */
 static INLINE __m512i take_words(__m512i v, __mmask32 take, const uint8_t *w)
 {
     const __mmask16 upper = (__mmask16)_kshiftri_mask32(take, 16);

@@ -7,6 +7,9 @@
 
 #include "codec/kernels/avx512_base.h"
 
+/* Whether the ranks of a step are found for all streams before the first of them goes on. */
+#define RANKS_FIRST 0
+
 /* ---- u16 ---- */
 
 static INLINE __m512i popcount16(__m512i v)
