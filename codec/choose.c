@@ -118,6 +118,18 @@ static const uint32_t *counts_of(const tp_choice *c, uint32_t chunk, uint32_t cl
     return c->counts + ((size_t)chunk * c->classes + class) * c->alphabet;
 }
 
+/* The symbols that occur: from c->first to before c->end. */
+static void find_range(tp_choice *c)
+{
+    uint32_t *const all = c->sum;
+    memcpy(all, c->class_sum, c->alphabet * sizeof *all);
+    for (uint32_t class = 1; class < c->classes; class ++)
+        for (uint32_t k = 0; k < c->alphabet; k++) all[k] |= c->class_sum[class * c->alphabet + k];
+    for (c->first = 0; c->first < c->alphabet && !all[c->first];) c->first++;
+    for (c->end = c->alphabet; c->end > c->first && !all[c->end - 1];) c->end--;
+    memset(all, 0, c->alphabet * sizeof *all);
+}
+
 uint64_t tp_choice_sum(tp_choice *c)
 {
     const size_t symbols = (size_t)c->classes * c->alphabet;
@@ -128,7 +140,28 @@ uint64_t tp_choice_sum(tp_choice *c)
         for (size_t k = 0; c->total[i] && k < symbols; k++) c->class_sum[k] += counts[k];
         total += c->total[i];
     }
+    find_range(c);
     return total;
+}
+
+/* How many of the counted symbols there are. */
+static uint64_t count_all(const tp_choice *c, const uint32_t *counts)
+{
+    uint64_t total = 0;
+    for (uint32_t k = c->first; k < c->end; k++) total += counts[k];
+    return total;
+}
+
+static void add_counts(const tp_choice *c, const uint32_t *counts, uint32_t *into)
+{
+    for (uint32_t k = c->first; k < c->end; k++) into[k] += counts[k];
+}
+
+/* About what the symbols cost under a table of their own. */
+static uint64_t estimate(const tp_log2 *log2, const tp_choice *c, const uint32_t *counts, uint64_t total)
+{
+    const uint32_t end = c->end < c->candidates ? c->end : c->candidates;
+    return tp_symbol_cost_estimate(log2, counts + c->first, end > c->first ? end - c->first : 0, total);
 }
 
 /* from[2 * n] to to[n], which may be from. */
@@ -149,6 +182,7 @@ void tp_choice_halve(const tp_choice *from, tp_choice *to)
     to->groups = from->groups;
     to->halves = from->halves;
     halve(from->class_sum, (size_t)to->classes * to->alphabet, to->class_sum);
+    find_range(to);
 }
 
 void tp_choice_halve_counts(tp_choice *c)
@@ -159,12 +193,10 @@ void tp_choice_halve_counts(tp_choice *c)
 /* The counts of the classes first..last of all chunks, into c->sum; their number. */
 static uint64_t sum_classes(tp_choice *c, uint32_t first, uint32_t last)
 {
-    uint64_t total = 0;
-    memcpy(c->sum, c->class_sum + (size_t)first * c->alphabet, c->alphabet * sizeof *c->sum);
-    for (uint32_t class = first + 1; class <= last; class ++)
-        for (uint32_t k = 0; k < c->alphabet; k++) c->sum[k] += c->class_sum[class * c->alphabet + k];
-    for (uint32_t k = 0; k < c->alphabet; k++) total += c->sum[k];
-    return total;
+    memset(c->sum + c->first, 0, (c->end - c->first) * sizeof *c->sum);
+    for (uint32_t class = first; class <= last; class ++)
+        add_counts(c, c->class_sum + (size_t) class * c->alphabet, c->sum);
+    return count_all(c, c->sum);
 }
 
 /* ------------------------------------------------------------------------------- tables by the chunk */
@@ -175,7 +207,7 @@ static void fold_classes(tp_choice *c)
     for (uint32_t i = 0; i < c->chunks; i++) {
         uint32_t *into = c->counts + (size_t)i * c->classes * c->alphabet;
         for (uint32_t class = 1; class < c->classes; class ++)
-            for (uint32_t k = 0; k < c->alphabet; k++) into[k] += into[class * c->alphabet + k];
+            add_counts(c, into + class * c->alphabet, into);
     }
 }
 
@@ -217,8 +249,8 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_
         own_of_all += own[i];
     }
     /* What any table wastes, the common one about as much as one of a chunk. */
-    const uint64_t estimate = tp_symbol_cost_estimate(log2, c->sum, c->candidates, total);
-    const uint64_t waste = all > estimate ? (all - estimate) / total : 0;
+    const uint64_t ideal = estimate(log2, c, c->sum, total);
+    const uint64_t waste = all > ideal ? (all - ideal) / total : 0;
     if (own_of_all + waste * total + record_cost > limit) return UINT64_MAX;
     while (c->tables < TP_MAX_TABLES) {
         uint32_t best = c->chunks;
@@ -251,8 +283,7 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_
             memset(c->sum, 0, c->alphabet * sizeof *c->sum);
             for (uint32_t i = 0; i < c->chunks; i++) {
                 if (!c->total[i] || c->table[i] != t) continue;
-                const uint32_t *counts = counts_of(c, i, 0);
-                for (uint32_t k = 0; k < c->alphabet; k++) c->sum[k] += counts[k];
+                add_counts(c, counts_of(c, i, 0), c->sum);
                 used = true;
             }
             if (!used) continue;
@@ -289,7 +320,7 @@ static uint64_t estimate_by_group(const tp_log2 *log2, tp_choice *c, unsigned bi
                    TP_COST_OF_BYTES(c->groups * bits / 8) / c->step;
     for (uint32_t t = 0; t < tables; t++) {
         const uint64_t total = sum_classes(c, first_class(c, tables, t), first_class(c, tables, t + 1) - 1);
-        all += tp_symbol_cost_estimate(log2, c->sum, c->candidates, total);
+        all += estimate(log2, c, c->sum, total);
     }
     return all;
 }
@@ -319,11 +350,9 @@ static void cost_by_group(const tp_log2 *log2, tp_choice *c)
         c->table[i] = 0;
         c->cost[i] = 0;
         for (uint32_t class = 0, t = 0; c->total[i] && class < c->classes; class ++) {
-            uint64_t total = 0;
             if (class == first_class(c, c->tables, t + 1)) t++;
             const uint32_t *counts = counts_of(c, i, class);
-            for (uint32_t k = 0; k < c->alphabet; k++) total += counts[k];
-            c->cost[i] += tp_symbol_record_cost(log2, counts, total, &c->record[t]);
+            c->cost[i] += tp_symbol_record_cost(log2, counts, count_all(c, counts), &c->record[t]);
         }
     }
 }
@@ -349,7 +378,7 @@ void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *c, uint64_t by_gr
     if (c->chunks < 2) return;
     fold_classes(c);
     for (uint32_t i = 0; i < c->chunks; i++) {
-        own[i] = tp_symbol_cost_estimate(log2, counts_of(c, i, 0), c->candidates, c->total[i]);
+        own[i] = estimate(log2, c, counts_of(c, i, 0), c->total[i]);
         least += own[i];
     }
     if (least >= by_group) return; /* even if every chunk had its own table for nothing */

@@ -28,6 +28,7 @@ typedef struct tp_choice {
     uint64_t cost[TP_MAX_CHUNKS]; /* of its counted symbols */
     tp_symbol_record record[TP_MAX_TABLES];
     /* Workspace */
+    uint32_t first, end; /* symbols outside do not occur */
     uint32_t class_sum[TP_MAX_CLASSES * TP_MAX_ALPHABET]; /* the counts of all chunks */
     uint32_t sum[TP_MAX_ALPHABET];
 } tp_choice;
