@@ -194,13 +194,14 @@ static uint64_t saving(const tp_log2 *log2, const tp_choice *c, const tp_symbol_
 
 /*
  * One table for all chunks; then, as long as that pays for its record, the own table of the chunk that
- * would gain most; then each is made anew from the chunks that chose it. Returns the cost of everything.
+ * seems to gain most; then each is made anew from the chunks that chose it. own: about what each chunk
+ * costs under a table of its own. Returns the cost of everything, or UINT64_MAX as soon as it cannot well
+ * be below `limit`.
  */
-static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
+static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_t *own, uint64_t limit)
 {
-    uint64_t own_cost[TP_MAX_CHUNKS], cost[TP_MAX_CHUNKS], all = 0;
+    uint64_t cost[TP_MAX_CHUNKS], all = 0, own_of_all = 0;
     const uint64_t record_cost = TP_COST_OF_BYTES(4 * c->limit) / c->step;
-    uint32_t active = 0;
     c->selector_bits = 0;
     c->tables = 1;
     const uint64_t total = sum_classes(c, 0, c->classes - 1);
@@ -208,40 +209,41 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
     for (uint32_t i = 0; i < c->chunks; i++) {
         c->table[i] = 0;
         c->cost[i] = UINT64_MAX;
-        active += c->total[i] != 0;
     }
     saving(log2, c, &c->record[0], c->cost);
-    if (active > 1) {
-        /* A table is made only for a chunk that could by itself earn half of it: where the common table
-         * costs it more than its entropy and its share of what any table wastes. */
-        uint64_t cost_of_all = 0;
-        for (uint32_t i = 0; i < c->chunks; i++)
-            if (c->total[i]) cost_of_all += c->cost[i];
-        const uint64_t entropy = tp_entropy(log2, c->sum, c->alphabet, total);
-        const uint64_t waste = cost_of_all > entropy ? cost_of_all - entropy : 0;
-        for (uint32_t i = 0; i < c->chunks; i++) {
-            own_cost[i] = UINT64_MAX;
-            if (c->total[i] && c->cost[i] > tp_entropy(log2, counts_of(c, i, 0), c->alphabet, c->total[i]) +
-                                                waste / total * c->total[i] + record_cost / 2)
-                own_cost[i] = tp_symbol_record_build(log2, counts_of(c, i, 0), c->alphabet, c->candidates,
-                                                     c->limit, &c->own[i]);
-        }
-        while (c->tables < TP_MAX_TABLES) {
-            uint32_t best = c->chunks;
-            uint64_t most = 0;
-            for (uint32_t i = 0; i < c->chunks; i++) {
-                if (!c->total[i] || own_cost[i] >= c->cost[i]) continue;
-                if (c->cost[i] - own_cost[i] > most) most = c->cost[i] - own_cost[i], best = i;
-            }
-            if (best == c->chunks || saving(log2, c, &c->own[best], cost) <= record_cost) break;
-            for (uint32_t i = 0; i < c->chunks; i++)
-                if (c->total[i] && cost[i] < c->cost[i]) {
-                    c->cost[i] = cost[i];
-                    c->table[i] = (uint8_t)c->tables;
-                }
-            c->record[c->tables++] = c->own[best];
-        }
+    for (uint32_t i = 0; i < c->chunks; i++) {
+        if (!c->total[i]) continue;
+        all += c->cost[i];
+        own_of_all += own[i];
     }
+    /* What any table wastes, the common one about as much as one of a chunk. */
+    const uint64_t estimate = tp_symbol_cost_estimate(log2, c->sum, c->candidates, total);
+    const uint64_t waste = all > estimate ? (all - estimate) / total : 0;
+    if (own_of_all + waste * total + record_cost > limit) return UINT64_MAX;
+    while (c->tables < TP_MAX_TABLES) {
+        uint32_t best = c->chunks;
+        uint64_t most = record_cost / 2; /* so that two chunks can earn a table */
+        tp_symbol_record *record = &c->record[c->tables];
+        for (uint32_t i = 0; i < c->chunks; i++) {
+            if (!c->total[i]) continue;
+            const uint64_t expected = own[i] + waste * c->total[i];
+            if (c->cost[i] > expected && c->cost[i] - expected > most)
+                most = c->cost[i] - expected, best = i;
+        }
+        if (best == c->chunks) break;
+        tp_symbol_record_build(log2, counts_of(c, best, 0), c->alphabet, c->candidates, c->limit, record);
+        if (saving(log2, c, record, cost) <= record_cost) break;
+        for (uint32_t i = 0; i < c->chunks; i++)
+            if (c->total[i] && cost[i] < c->cost[i]) {
+                c->cost[i] = cost[i];
+                c->table[i] = (uint8_t)c->tables;
+            }
+        c->tables++;
+    }
+    all = c->tables * record_cost;
+    for (uint32_t i = 0; i < c->chunks; i++)
+        if (c->total[i]) all += c->cost[i];
+    if (all - all / 512 > limit) return UINT64_MAX; /* new tables gain no more than that */
     if (c->tables > 1) {
         uint32_t kept = 0;
         for (uint32_t t = 0; t < c->tables; t++) {
@@ -265,9 +267,10 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
         }
         c->tables = kept;
     }
+    all = c->tables * record_cost;
     for (uint32_t i = 0; i < c->chunks; i++)
         if (c->total[i]) all += c->cost[i];
-    return all + c->tables * record_cost;
+    return all;
 }
 
 /* ------------------------------------------------------------------------------- tables by the group */
@@ -278,17 +281,33 @@ static uint32_t first_class(const tp_choice *c, uint32_t tables, uint32_t t)
     return tables == 2 && t == 1 ? c->halves : t * c->classes / tables;
 }
 
-/* 2^bits tables, each of neighbouring classes; one without counts gets the table of all. */
-static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits, tp_symbol_record *record)
+/* About what 2^bits tables, each of neighbouring classes, and their selectors cost. */
+static uint64_t estimate_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits)
 {
     const uint32_t tables = 1u << bits;
     uint64_t all = tables * TP_COST_OF_BYTES(4 * c->limit) / c->step +
                    TP_COST_OF_BYTES(c->groups * bits / 8) / c->step;
     for (uint32_t t = 0; t < tables; t++) {
+        const uint64_t total = sum_classes(c, first_class(c, tables, t), first_class(c, tables, t + 1) - 1);
+        all += tp_symbol_cost_estimate(log2, c->sum, c->candidates, total);
+    }
+    return all;
+}
+
+/* Makes them; one without counts gets the table of all. Returns what they cost. */
+static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits)
+{
+    const uint32_t tables = 1u << bits;
+    uint64_t all = tables * TP_COST_OF_BYTES(4 * c->limit) / c->step +
+                   TP_COST_OF_BYTES(c->groups * bits / 8) / c->step;
+    c->selector_bits = bits;
+    c->tables = tables;
+    for (uint32_t t = 0; t < tables; t++) {
+        tp_symbol_record *record = &c->record[t];
         if (sum_classes(c, first_class(c, tables, t), first_class(c, tables, t + 1) - 1))
-            all += tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &record[t]);
+            all += tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, record);
         else if (sum_classes(c, 0, c->classes - 1))
-            tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &record[t]);
+            tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, record);
     }
     return all;
 }
@@ -311,31 +330,32 @@ static void cost_by_group(const tp_log2 *log2, tp_choice *c)
 
 uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *c)
 {
-    uint64_t best = UINT64_MAX;
-    tp_symbol_record record[TP_MAX_CLASSES];
+    uint64_t least = UINT64_MAX;
+    unsigned best = 0;
     for (unsigned bits = 0; 1u << bits <= c->classes; bits++) {
-        const uint64_t cost = choose_by_group(log2, c, bits, record);
-        if (cost >= best) continue;
-        best = cost;
-        c->selector_bits = bits;
-        c->tables = 1u << bits;
-        memcpy(c->record, record, c->tables * sizeof *record);
+        const uint64_t cost = c->classes > 1 ? estimate_by_group(log2, c, bits) : 0;
+        if (cost < least) least = cost, best = bits;
     }
-    return best;
+    return choose_by_group(log2, c, best);
 }
 
 void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *c, uint64_t by_group)
 {
     const uint32_t tables = c->tables;
     const unsigned bits = c->selector_bits;
-    uint64_t cost[TP_MAX_CHUNKS];
+    uint64_t cost[TP_MAX_CHUNKS], own[TP_MAX_CHUNKS], least = 0;
     tp_symbol_record record[TP_MAX_CLASSES];
     cost_by_group(log2, c);
     if (c->chunks < 2) return;
+    fold_classes(c);
+    for (uint32_t i = 0; i < c->chunks; i++) {
+        own[i] = tp_symbol_cost_estimate(log2, counts_of(c, i, 0), c->candidates, c->total[i]);
+        least += own[i];
+    }
+    if (least >= by_group) return; /* even if every chunk had its own table for nothing */
     memcpy(record, c->record, tables * sizeof *record);
     memcpy(cost, c->cost, sizeof cost);
-    fold_classes(c);
-    if (choose_by_chunk(log2, c) < by_group) return;
+    if (choose_by_chunk(log2, c, own, by_group) < by_group) return;
     c->tables = tables;
     c->selector_bits = bits;
     memcpy(c->record, record, tables * sizeof *record);

@@ -30,7 +30,6 @@ typedef struct tp_choice {
     /* Workspace */
     uint32_t class_sum[TP_MAX_CLASSES * TP_MAX_ALPHABET]; /* the counts of all chunks */
     uint32_t sum[TP_MAX_ALPHABET];
-    tp_symbol_record own[TP_MAX_CHUNKS];
 } tp_choice;
 
 /*

@@ -11,6 +11,7 @@ static const tp_kernels *const built_in[] = {
     &tp_kernels_portable,
 #if defined(__x86_64__)
     &tp_kernels_avx2,
+    &tp_kernels_avx512bw,
     &tp_kernels_avx512,
 #elif defined(__aarch64__)
     &tp_kernels_neon,
@@ -24,14 +25,16 @@ static bool available(const tp_kernels *kernels)
 #if defined(__x86_64__)
     /* The compiler's runtime also asks the operating system (XCR0) whether it saves the registers. */
     __builtin_cpu_init();
-    if (kernels == &tp_kernels_avx2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+    /* each needs what the ones before it do */
+    bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
                __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
-    if (kernels == &tp_kernels_avx512)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-               __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("bmi2");
+    if (kernels == &tp_kernels_avx2) return has;
+    has = has && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (kernels == &tp_kernels_avx512bw) return has;
+    has = has && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
+          __builtin_cpu_supports("avx512bitalg");
+    if (kernels == &tp_kernels_avx512) return has;
 #elif defined(__aarch64__)
     if (kernels == &tp_kernels_neon) return true; /* part of the base instruction set */
 #endif
@@ -67,6 +70,7 @@ const char *const *tp_kernel_names(void)
         "portable",
 #if defined(__x86_64__)
         "avx2",
+        "avx512bw",
         "avx512",
 #elif defined(__aarch64__)
         "neon",

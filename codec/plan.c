@@ -1,7 +1,8 @@
 /* What becomes of each part of a frame, decided in integers: mode, table, estimate. */
 #include "codec/encoder.h"
 
-#define COUNT_STEP 4         /* every fourth group is counted */
+#define COUNT_STEP 8         /* every eighth group is counted */
+#define PAIR_STEP 4          /* pairs: more symbols, fewer of each */
 #define SAMPLE_FROM 32768u   /* elements; below, and at level max, all are counted */
 #define SYMBOL_BIT_PAYS 4096 /* one symbol bit more must save this part of the bytes */
 #define PLANE_STEP 16        /* groups, for a first look at a byte plane */
@@ -19,16 +20,24 @@ static bool lz4_may_pay(const tp_encode_state *s, const uint8_t *src, size_t siz
     const size_t n = (size + element - 1 - index) / element;
     if (!s->lz4) return false;
     if (s->level == TP_LEVEL_MAX || n <= LZ4_SAMPLE * LZ4_SAMPLES) return true;
-    size_t made = 0;
+    /* What the samples may become together; the search ends where they cannot keep to it. */
+    uint64_t left = bytes * (LZ4_SAMPLE * LZ4_SAMPLES) * 99 / 100 / n;
     for (size_t i = 0; i < LZ4_SAMPLES; i++) {
         uint8_t sample[LZ4_SAMPLE];
-        const size_t at = (n - LZ4_SAMPLE) / (LZ4_SAMPLES - 1) * i * element, left = size - at;
-        s->kernels->plane_get(src + at, left < LZ4_SAMPLE * element ? left : LZ4_SAMPLE * element, element,
-                              index, sample);
-        const size_t m = tp_lz4_block(s, sample, LZ4_SAMPLE, s->encoder->block, LZ4_SAMPLE);
-        made += m ? m : LZ4_SAMPLE;
+        const size_t at = (n - LZ4_SAMPLE) / (LZ4_SAMPLES - 1) * i * element, rest = size - at;
+        const uint8_t *from = src + at;
+        if (element > 1) {
+            s->kernels->plane_get(from, rest < LZ4_SAMPLE * element ? rest : LZ4_SAMPLE * element, element,
+                                  index, sample);
+            from = sample;
+        }
+        const size_t room = left < LZ4_SAMPLE ? (size_t)left : LZ4_SAMPLE;
+        size_t made = room ? tp_lz4_block(s, from, LZ4_SAMPLE, s->encoder->block, room) : 0;
+        if (!made) made = LZ4_SAMPLE;
+        if (made > left) return false;
+        left -= made;
     }
-    return tp_pays((uint64_t)made * n, bytes * (LZ4_SAMPLE * LZ4_SAMPLES));
+    return true;
 }
 
 static uint64_t value_of(const uint8_t *p, size_t width)
@@ -257,7 +266,7 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
     c->alphabet = pairs ? 256 : 1u << (shape->T - shape->R);
     c->candidates = pairs ? 255 : c->alphabet;
     c->limit = pairs ? 128 : 64;
-    c->step = sample_step(s, elements, COUNT_STEP);
+    c->step = sample_step(s, elements, pairs ? PAIR_STEP : COUNT_STEP);
     c->groups = (elements + TP_GROUP - 1) / TP_GROUP;
     memset(c->total, 0, sizeof c->total);
     memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);

@@ -1,5 +1,5 @@
 /*
- * Counts, sums and byte planes with AVX-512. Part of avx512.c.
+ * Counts, sums and byte planes with AVX-512. Part of avx512.c and avx512bw.c.
  */
 #ifndef TP_CODEC_AVX512_BYTES_H
 #define TP_CODEC_AVX512_BYTES_H
@@ -117,18 +117,17 @@ static void count_pairs(const tp_shape *shape, const uint8_t code[256], const ui
     _Alignas(64) uint16_t symbols[TP_GROUP];
     _Alignas(64) uint8_t padded[TP_GROUP * 8], pairs[TP_GROUP / 2];
     uint32_t part[3][256];
-    __m512i codes[4];
+    byte_table codes;
     const size_t element = tp_shape_element(shape);
     const tp_shape single = {
         .T = shape->T, .R = shape->R, .low = shape->low, .c = 1, .rotated = shape->rotated};
-    for (int i = 0; i < 4; i++) codes[i] = _mm512_loadu_si512(code + 64 * i);
+    byte_table_init(&codes, code);
     memset(part, 0, sizeof part);
     for (size_t first = 0, count; first < n; first += (size_t)step * TP_GROUP) {
         group_symbols(&single, take_group(src, first, n, element, padded, &count), symbols);
         for (size_t i = 0; i < TP_GROUP; i += 64) {
-            __m512i v = _mm512_permutex2var_epi8(_mm512_load_si512(symbols + i), _mm512_load_si512(even8),
-                                                 _mm512_load_si512(symbols + i + 32));
-            v = lookup8_256(codes, v);
+            __m512i v = narrow(_mm512_load_si512(symbols + i), _mm512_load_si512(symbols + i + 32));
+            v = lookup8_256(&codes, v);
             v = _mm512_or_si512(v, _mm512_srli_epi16(v, 4));
             _mm256_store_si256((__m256i *)(void *)(pairs + i / 2), _mm512_cvtepi16_epi8(v));
         }
@@ -185,37 +184,46 @@ static void count_bytes(const uint8_t *src, size_t n, uint32_t step, uint32_t *c
 static void plane_get(const uint8_t *src, size_t size, unsigned element, unsigned index, uint8_t *dst)
 {
     size_t at = 0;
-    const __m512i by = _mm512_set1_epi8((char)index);
     if (element == 1) {
         memcpy(dst, src, size);
         return;
     }
     if (element == 2) {
-        const __m512i order = _mm512_add_epi8(_mm512_load_si512(even8), by);
         for (; at + 128 <= size; at += 128, dst += 64)
-            _mm512_storeu_si512(dst, _mm512_permutex2var_epi8(_mm512_loadu_si512(src + at), order,
-                                                              _mm512_loadu_si512(src + at + 64)));
+            _mm512_storeu_si512(dst, plane_of_2(src + at, index));
     } else if (element == 4) {
-        const __m512i order = _mm512_add_epi8(_mm512_load_si512(every4), by);
-        for (; at + 256 <= size; at += 256, dst += 64) {
-            const uint8_t *p = src + at;
-            __m512i a = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 64));
-            __m512i b =
-                _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
-            _mm512_storeu_si512(dst, _mm512_shuffle_i64x2(a, b, 0x44));
-        }
+        for (; at + 256 <= size; at += 256, dst += 64)
+            _mm512_storeu_si512(dst, plane_of_4(src + at, index));
     } else if (element == 8) {
-        const __m512i order = _mm512_add_epi8(_mm512_load_si512(every8), by);
-        for (; at + 256 <= size; at += 256, dst += 32) {
-            const uint8_t *p = src + at;
-            __m512i a = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 64));
-            __m512i b =
-                _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
-            __m256i ab = _mm256_inserti128_si256(_mm512_castsi512_si256(a), _mm512_castsi512_si128(b), 1);
-            _mm256_storeu_si256((__m256i *)(void *)dst, ab);
-        }
+        for (; at + 256 <= size; at += 256, dst += 32)
+            _mm256_storeu_si256((__m256i *)(void *)dst, plane_of_8(src + at, index));
     }
     tp_portable_plane_get(src + at, size - at, element, index, dst);
+}
+
+/* 64 bytes of elements, at plane the lowest byte of each. */
+static INLINE __m512i load_plane(const uint8_t *plane, unsigned element)
+{
+    if (element == 2) return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)plane));
+    if (element == 4) return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)plane));
+    return _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)(const void *)plane));
+}
+
+/* Returns the bytes of dst that are done. */
+static INLINE size_t plane_put_template(const uint8_t *plane, size_t size, unsigned element, unsigned index,
+                                        uint8_t *dst)
+{
+    const uint64_t places = (element == 2   ? 0x5555555555555555u
+                             : element == 4 ? 0x1111111111111111u
+                                            : 0x0101010101010101u)
+                            << index;
+    const __m128i by = _mm_cvtsi32_si128((int)(8 * index));
+    size_t at = 0;
+    for (; at + 64 <= size; at += 64, plane += 64 / element) {
+        __m512i v = _mm512_sll_epi64(load_plane(plane, element), by);
+        _mm512_storeu_si512(dst + at, _mm512_mask_mov_epi8(_mm512_loadu_si512(dst + at), places, v));
+    }
+    return at;
 }
 
 static void plane_put(const uint8_t *plane, size_t size, unsigned element, unsigned index, uint8_t *dst)
@@ -225,26 +233,10 @@ static void plane_put(const uint8_t *plane, size_t size, unsigned element, unsig
         memcpy(dst, plane, size);
         return;
     }
-    if (element == 2 || element == 4 || element == 8) {
-        const unsigned log2 = element == 2 ? 1 : element == 4 ? 2 : 3;
-        const uint64_t places = (element == 2   ? 0x5555555555555555u
-                                 : element == 4 ? 0x1111111111111111u
-                                                : 0x0101010101010101u)
-                                << index;
-        /* byte i of 64 comes from byte i / element of what is left of the plane */
-        const __m512i order =
-            _mm512_and_si512(_mm512_srlv_epi16(_mm512_load_si512(count8), _mm512_set1_epi16((short)log2)),
-                             _mm512_set1_epi8((char)(63 >> log2)));
-        for (; at + 64 * element <= size; plane += 64) {
-            __m512i bytes = _mm512_loadu_si512(plane);
-            for (unsigned k = 0; k < element; k++, at += 64) {
-                __m512i from = _mm512_add_epi8(order, _mm512_set1_epi8((char)(k * (64 >> log2))));
-                __m512i v = _mm512_mask_permutexvar_epi8(_mm512_loadu_si512(dst + at), places, from, bytes);
-                _mm512_storeu_si512(dst + at, v);
-            }
-        }
-    }
-    tp_portable_plane_put(plane, size - at, element, index, dst + at);
+    if (element == 2) at = plane_put_template(plane, size, 2, index, dst);
+    if (element == 4) at = plane_put_template(plane, size, 4, index, dst);
+    if (element == 8) at = plane_put_template(plane, size, 8, index, dst);
+    tp_portable_plane_put(plane + at / element, size - at, element, index, dst + at);
 }
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * W32 and pairs streams to elements (docs/format.md section 7) with AVX-512. Part of avx512.c.
+ * W32 and pairs streams to elements (docs/format.md section 7) with AVX-512. Part of avx512.c and
+ * avx512bw.c.
  *
  * Two stages a group, joined by a buffer in the first-level cache:
  *
@@ -70,16 +71,6 @@ typedef struct pace {
     size_t dst, raw, low;
 } pace;
 
-/* 32, 64 or 128 values of u16 by index; the upper bits of an index are not looked at. */
-static INLINE __m512i lookup16(const __m512i *table, __m512i index, int entries)
-{
-    if (entries <= 32) return _mm512_permutexvar_epi16(index, table[0]);
-    __m512i v = _mm512_permutex2var_epi16(table[0], index, table[1]);
-    if (entries <= 64) return v;
-    __mmask32 upper = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64));
-    return _mm512_mask_mov_epi16(v, upper, _mm512_permutex2var_epi16(table[2], index, table[3]));
-}
-
 /* States after a symbol, given F - L and start of its interval. */
 _Static_assert(TP_W32_K == 10 && TP_WIDE_K == 12, "shift counts");
 static INLINE void advance(__m512i *q, __m512i *low, const uint8_t **w, __m512i F, __m512i start, int K)
@@ -89,25 +80,29 @@ static INLINE void advance(__m512i *q, __m512i *low, const uint8_t **w, __m512i 
      * is F * q >> K or one more, and ends in bit K of l: that tells which. */
     __m512i l = _mm512_add_epi16(_mm512_mullo_epi16(F, *q), _mm512_sub_epi16(*low, start));
     __m512i h = _mm512_mulhi_epu16(_mm512_slli_epi16(F, wide ? 4 : 6), *q);
+    /* x' < L just if F * q >> K is 0 (then x' < 2 * L, and so l = x') and l < L: sooner known than the sum
+     * below, on which nothing else waits. */
+    __m512i high = _mm512_set1_epi16((short)(0xffff << K));
+    __m512i rest = _mm512_ternarylogic_epi32(h, l, high, 0xf8); /* h or (l and high) */
+    __mmask32 take = _mm512_testn_epi16_mask(rest, rest);
     __m512i one = _mm512_set1_epi16(1);
     h = _mm512_add_epi16(h, _mm512_ternarylogic_epi32(h, _mm512_srli_epi16(l, wide ? 12 : 10), one, 0x28));
 
-    /* x' < L, that is h = 0: x' = x' << 16 | word */
-    __mmask32 take = _mm512_testn_epi16_mask(h, h);
-    *low = _mm512_mask_expand_epi16(l, take, _mm512_loadu_si512(*w));
-    *q = wide ? _mm512_mask_shldi_epi16(h, take, l, *low, 4) : _mm512_mask_shldi_epi16(h, take, l, *low, 6);
+    /* x' < L, and so h = 0: x' = x' << 16 | word */
+    *low = take_words(l, take, *w);
+    *q = take_bits(h, take, l, *low, wide ? 4 : 6);
     *w += 2 * (unsigned)_mm_popcnt_u32(take);
 }
 
 static INLINE void step(__m512i *q, __m512i *low, const uint8_t **w, const rank_table *table, int entries,
                         uint16_t *ranks)
 {
-    /* vpermi2w takes the index modulo 64 and vpshrdvw the count modulo 16: low needs no mask for either. */
+    /* vpermi2w takes the index modulo 64, and only the count modulo 16 matters: low needs no mask for
+     * either. */
     __m512i bucket = _mm512_srli_epi16(*low, 4);
     __m512i bits = _mm512_permutex2var_epi16(table->bits[0], bucket, table->bits[1]);
     __m512i next = _mm512_permutex2var_epi16(table->next[0], bucket, table->next[1]);
-    bits = _mm512_shrdv_epi16(bits, _mm512_setzero_si512(), *low);
-    __m512i rank = _mm512_sub_epi16(next, _mm512_popcnt_epi16(bits));
+    __m512i rank = _mm512_sub_epi16(next, popcount16(shift_right16(bits, *low)));
     _mm512_store_si512(ranks, rank);
 
     advance(q, low, w, lookup16(table->F, rank, entries), lookup16(table->start, rank, entries), TP_W32_K);
@@ -206,7 +201,7 @@ static void rank_table_init(rank_table *to, const tp_w32_table *from)
         __m512i bits = _mm512_load_si512(from->bucket_bits + 32 * i);
         to->bits[i] = _mm512_srli_epi16(bits, 1);
         to->next[i] = _mm512_load_si512(from->bucket_entry + 32 * i);
-        to->next[i] = _mm512_add_epi16(to->next[i], _mm512_popcnt_epi16(bits));
+        to->next[i] = _mm512_add_epi16(to->next[i], popcount16(bits));
     }
     for (int i = 0; i < 4; i++) {
         to->F[i] = _mm512_sub_epi16(_mm512_load_si512(from->F + 32 * i), _mm512_set1_epi16(TP_W32_L));
@@ -215,32 +210,6 @@ static void rank_table_init(rank_table *to, const tp_w32_table *from)
 }
 
 /* ---- merge ---- */
-
-/* Interleave a and b: units 0, 1, ... of each (low), or the upper half's (high). */
-static INLINE __m512i zip16_low(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi16(a, _mm512_load_si512(zip16), b);
-}
-static INLINE __m512i zip16_high(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi16(a, _mm512_load_si512(zip16 + 32), b);
-}
-static INLINE __m512i zip32_low(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi32(a, _mm512_load_si512(zip32), b);
-}
-static INLINE __m512i zip32_high(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi32(a, _mm512_load_si512(zip32 + 16), b);
-}
-static INLINE __m512i zip8_low(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi8(a, _mm512_load_si512(zip8), b);
-}
-static INLINE __m512i zip8_high(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi8(a, _mm512_load_si512(zip8 + 64), b);
-}
 
 /* Where the parts of one group are. */
 typedef struct group {
@@ -259,9 +228,7 @@ static INLINE void row_values(tp_shape s, const uint16_t *ranks, const __m512i *
     if (s.c == 2) {
         __m512i pair = lookup16(values, _mm512_load_si512(ranks), entries);
         /* byte i of the 64 to bits 8..15 of element i; T = 16 and R = 8 put it at bit 7 */
-        const __mmask64 odd = 0xaaaaaaaaaaaaaaaa;
-        v[0] = _mm512_maskz_permutexvar_epi8(odd, _mm512_load_si512(widen8), pair);
-        v[1] = _mm512_maskz_permutexvar_epi8(odd, _mm512_load_si512(widen8 + 64), pair);
+        widen_up(pair, v);
         v[0] = _mm512_srli_epi16(v[0], 1);
         v[1] = _mm512_srli_epi16(v[1], 1);
     } else if (s.T == 16) {
@@ -269,12 +236,9 @@ static INLINE void row_values(tp_shape s, const uint16_t *ranks, const __m512i *
         v[0] = lookup16(values, zip16_low(a, b), entries);
         v[1] = lookup16(values, zip16_high(a, b), entries);
     } else {
-        __m512i a = _mm512_load_si512(ranks), b = _mm512_load_si512(ranks + 32);
-        __m512i c = _mm512_load_si512(ranks + 64), d = _mm512_load_si512(ranks + 96);
-        a = _mm512_or_si512(a, _mm512_slli_epi16(b, 8));
-        c = _mm512_or_si512(c, _mm512_slli_epi16(d, 8));
-        v[0] = _mm512_permutexvar_epi8(zip16_low(a, c), values[0]);
-        v[1] = _mm512_permutexvar_epi8(zip16_high(a, c), values[0]);
+        const __m512i four[4] = {_mm512_load_si512(ranks), _mm512_load_si512(ranks + 32),
+                                 _mm512_load_si512(ranks + 64), _mm512_load_si512(ranks + 96)};
+        row_of_64(values, four, entries, v);
     }
 }
 
@@ -377,10 +341,7 @@ static void merge_values(const tp_shape *shape, const tp_w32_table *table, __m51
     const __m128i place = _mm_cvtsi32_si128(shape->c == 2 ? 0 : shape->rotated ? shape->R - 1 : shape->R);
     for (int i = 0; i < 4; i++)
         values[i] = _mm512_sll_epi16(_mm512_load_si512(table->symbol + 32 * i), place);
-    if (shape->T == 8) {
-        __m256i a = _mm512_cvtepi16_epi8(values[0]), b = _mm512_cvtepi16_epi8(values[1]);
-        values[0] = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
-    }
+    if (shape->T == 8) row_values_init(values);
 }
 
 /* ---- the streams in flight ---- */

@@ -1,13 +1,14 @@
 /*
- * Elements to W32 and pairs streams (docs/format.md section 7) with AVX-512. Part of avx512.c.
+ * Elements to W32 and pairs streams (docs/format.md section 7) with AVX-512. Part of avx512.c and
+ * avx512bw.c.
  *
  * Groups are taken last to first, as rANS runs backwards, each in two stages:
  *
  * 1. split: elements to raw rows, low planes, and a rank (table entry) a symbol, in the order of stage 2.
  *
  * 2. rANS: 32 states in two registers. A step is one chain of dependent operations, some 20 cycles, and
- * there is one stream only. So what depends on nothing but the rank is looked up beside the chain, and the
- * chain itself has no division, no correction and no mask register.
+ * some 13 of work. So what depends on nothing but the rank is looked up beside the chain, the chain itself
+ * has no division, no correction and no mask register, and two streams run interleaved where there are two.
  *
  * Words are written in the order of coding and turned around at the end: hence lanes are kept last to
  * first.
@@ -28,9 +29,9 @@ enum {
 typedef struct symbol_map {
     const tp_w32_encode_table *table;
     int kind;
-    __m512i ranks[4];   /* bytes; TP_NO_ENTRY where there is none */
+    byte_table ranks;   /* TP_NO_ENTRY where there is none */
     __m512i symbols[2]; /* u16 by rank, for MAP_LOW_BYTE */
-    __m512i codes[4];   /* pairs: an exponent's code 0..14, or 15; ranks are by code + 16 * second code */
+    byte_table codes;   /* pairs: an exponent's code 0..14, or 15; ranks are by code + 16 * second code */
 } symbol_map;
 
 /* What depends on the table only, as stage 2 wants it (u16 by rank). */
@@ -40,19 +41,6 @@ typedef struct rans_table {
     __m512i bias[4];         /* and the shift above BIAS_BITS */
     __m512i low[4], high[4]; /* halves of the reciprocal */
 } rans_table;
-
-/*
- * x / F = x * m >> 32 + shift for all x < F << 16, with m = ceil(2^(32 + shift) / F): m * F exceeds
- * 2^(32 + shift) by e < F, and x * e < F * F << 16 < 2^(32 + shift), as F / 2 <= 2^shift < F < 2^14; and
- * m < 2^32. For F = 1 that would be m = 2^32: 2^32 - 1 yields x - 1, made good by a bias larger by L - 1.
- */
-static void rans_constants(uint32_t F, uint32_t start, uint32_t L, uint32_t *m, uint32_t *bias,
-                           uint32_t *shift)
-{
-    *shift = F > 2 ? 31 - (uint32_t)__builtin_clz(F - 1) : 0;
-    *m = F > 1 ? (uint32_t)((((uint64_t)1 << (32 + *shift)) + F - 1) / F) : UINT32_MAX;
-    *bias = F > 1 ? start : start + L - 1;
-}
 
 static void rans_table_init(rans_table *to, const tp_w32_encode_table *from)
 {
@@ -92,7 +80,7 @@ static void symbol_map_init(symbol_map *map, const tp_shape *shape, const tp_w32
             }
             ranks[codes[symbol >> 8] * 16 + codes[symbol & 255]] = (uint8_t)i;
         }
-        for (int i = 0; i < 4; i++) map->codes[i] = _mm512_load_si512(codes + 64 * i);
+        byte_table_init(&map->codes, codes);
     } else if (shape->T == 8) {
         memcpy(ranks, table->entry, (size_t)1 << (shape->T - shape->R));
     } else if (table->symbol[table->count - 1] - table->symbol[0] < 127) {
@@ -106,21 +94,13 @@ static void symbol_map_init(symbol_map *map, const tp_shape *shape, const tp_w32
         }
         for (int i = 0; i < 2; i++) map->symbols[i] = _mm512_load_si512(table->symbol + 32 * i);
     }
-    for (int i = 0; i < 4; i++) map->ranks[i] = _mm512_load_si512(ranks + 64 * i);
+    byte_table_init(&map->ranks, ranks);
 }
 
 /* 32 bytes to u16. */
 static INLINE __m512i load_widened(const uint8_t *p)
 {
     return _mm512_cvtepu8_epi16(_mm256_load_si256((const __m256i *)(const void *)p));
-}
-
-/* 256 values of u8. */
-static INLINE __m512i lookup8_256(const __m512i table[4], __m512i index)
-{
-    return _mm512_mask_mov_epi8(_mm512_permutex2var_epi8(table[0], index, table[1]),
-                                _mm512_movepi8_mask(index),
-                                _mm512_permutex2var_epi8(table[2], index, table[3]));
 }
 
 /* Where one group goes. */
@@ -175,7 +155,7 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
         {
             const __m512i keep = _mm512_set1_epi8((char)((1 << (s.T - s.R)) - 1));
             __m512i symbol = _mm512_and_si512(_mm512_srlv_epi16(v[h], place), keep);
-            rank[h] = _mm512_permutex2var_epi8(map->ranks[0], symbol, map->ranks[1]);
+            rank[h] = lookup8_128(&map->ranks, symbol);
             const uint64_t missing = _mm512_movepi8_mask(rank[h]);
             if (__builtin_expect(missing != 0, 0)) {
                 rank[h] = _mm512_mask_mov_epi8(rank[h], missing, common);
@@ -183,9 +163,9 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
                                             position + 64 * (uint32_t)h, exceptions);
             }
         }
-        _mm512_store_si512(ranks, _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4), rank[1]));
-        _mm512_store_si512(ranks + 64,
-                           _mm512_permutex2var_epi8(rank[0], _mm512_load_si512(lanes4 + 64), rank[1]));
+        by_step4(rank[0], rank[1], rank);
+        _mm512_store_si512(ranks, rank[0]);
+        _mm512_store_si512(ranks + 64, rank[1]);
         return exceptions;
     }
     __m512i rank, symbol[2];
@@ -194,7 +174,7 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
         /* exponents to bytes, bytes to codes, a pair's codes to an index: every even byte */
         symbol[0] = _mm512_srlv_epi16(v[0], place);
         symbol[1] = _mm512_srlv_epi16(v[1], place);
-        __m512i pairs = _mm512_permutex2var_epi8(symbol[0], _mm512_load_si512(even8), symbol[1]);
+        __m512i pairs = even_bytes(symbol[0], symbol[1]);
         if (__builtin_expect(map->kind == MAP_SCALAR, 0)) {
             _Alignas(64) uint16_t symbols[32];
             _Alignas(64) uint8_t found[32];
@@ -202,9 +182,9 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
             ranks_scalar(map->table, symbols, 32, found);
             rank = load_widened(found);
         } else {
-            __m512i code = lookup8_256(map->codes, pairs);
+            __m512i code = lookup8_256(&map->codes, pairs);
             code = _mm512_or_si512(code, _mm512_srli_epi16(code, 4));
-            rank = lookup8_256(map->ranks, code);
+            rank = lookup8_256(&map->ranks, code);
         }
         missing = _mm512_test_epi16_mask(rank, _mm512_set1_epi16(0x80));
     } else {
@@ -216,12 +196,10 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
                           last = _mm512_set1_epi16(127);
             __m512i a = _mm512_min_epu16(_mm512_sub_epi16(symbol[0], first), last);
             __m512i b = _mm512_min_epu16(_mm512_sub_epi16(symbol[1], first), last);
-            __m512i index = _mm512_permutex2var_epi8(a, _mm512_load_si512(even8), b);
-            rank = _mm512_permutex2var_epi8(map->ranks[0], index, map->ranks[1]);
+            rank = lookup8_128(&map->ranks, narrow(a, b));
             missing = _mm512_movepi8_mask(rank);
         } else if (map->kind == MAP_LOW_BYTE) {
-            __m512i index = _mm512_permutex2var_epi8(symbol[0], _mm512_load_si512(even8), symbol[1]);
-            rank = lookup8_256(map->ranks, index);
+            rank = lookup8_256(&map->ranks, even_bytes(symbol[0], symbol[1]));
             __m512i a = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(rank));
             __m512i b = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(rank, 1));
             /* no entry: the rank is that of another symbol of the table, or 255, taken as 63 */
@@ -244,10 +222,9 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
         exceptions = add_exceptions(s, missing, src, position, exceptions);
     }
     if (s.c == 2)
-        _mm256_store_si256((__m256i *)(void *)ranks, _mm512_castsi512_si256(_mm512_permutexvar_epi8(
-                                                         _mm512_load_si512(lanes1), rank)));
+        _mm256_store_si256((__m256i *)(void *)ranks, by_step1(rank));
     else
-        _mm512_store_si512(ranks, _mm512_permutexvar_epi8(_mm512_load_si512(lanes2), rank));
+        _mm512_store_si512(ranks, by_step2(rank));
     return exceptions;
 }
 
@@ -260,8 +237,8 @@ static INLINE __m512i take_half(tp_shape s, const uint8_t *src, uint8_t *planes,
     if (s.low == 0) return a;
     __m512i b = _mm512_loadu_si512(src + 64);
     if (s.low == 1) {
-        if (planes) _mm512_storeu_si512(planes, _mm512_permutex2var_epi8(a, _mm512_load_si512(even8), b));
-        return _mm512_permutex2var_epi8(a, _mm512_load_si512(odd8), b);
+        if (planes) _mm512_storeu_si512(planes, even_bytes(a, b));
+        return odd_bytes(a, b);
     }
     if (s.low == 2) {
         if (planes) _mm512_storeu_si512(planes, _mm512_permutex2var_epi16(a, _mm512_load_si512(even16), b));
@@ -370,7 +347,7 @@ static INLINE void rans_step(__m512i x[2], uint8_t **w, __m512i F, __m512i bias,
     __m512i upper = _mm512_permutex2var_epi16(x[0], _mm512_load_si512(pack_high), x[1]);
     __m512i lower = _mm512_permutex2var_epi16(x[0], _mm512_load_si512(pack_low), x[1]);
     __mmask32 give = _mm512_cmpge_epu16_mask(upper, F);
-    _mm512_storeu_si512(*w, _mm512_maskz_compress_epi16(give, lower));
+    give_words(lower, give, *w);
     *w += 2 * (unsigned)_mm_popcnt_u32(give);
 
     const __m512i rest = _mm512_sub_epi16(_mm512_set1_epi16((short)(1 << K)), F); /* L - F */
@@ -392,59 +369,102 @@ static INLINE void rans_step(__m512i x[2], uint8_t **w, __m512i F, __m512i bias,
     }
 }
 
-/* What the next group's split touches, to be prefetched: never read, so it may lie anywhere. */
-typedef struct split_ahead {
-    const uint8_t *src, *raw;
-    size_t src_step, raw_step; /* bytes that belong to a step */
-} split_ahead;
+#define ENCODE_STREAMS 2 /* most that run interleaved */
 
-/* One group. src_lines: cache lines of source that belong to a step. */
-static INLINE void rans_template(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps,
-                                 split_ahead next, int entries, int src_lines)
+/* A stream in the second stage. */
+typedef struct ranking {
+    rans_state state;
+    const rans_table *table;
+    const uint8_t *ranks; /* of a group */
+    /* What the next group's split touches: prefetched only, so it may lie anywhere. */
+    const uint8_t *next_src, *next_raw, *next_low[3];
+} ranking;
+
+/* Bytes of each that belong to a step. */
+typedef struct split_pace {
+    size_t src, raw, low;
+} split_pace;
+
+/* src_lines, low_planes: cache lines of each that belong to a step. */
+static INLINE void prefetch_split(const ranking *r, const split_pace *at, int src_lines, int low_planes)
 {
-    const rans_table t = *table;
-    __m512i x[2] = {s->x[0], s->x[1]};
-    uint8_t *w = s->w;
-    ROLLED for (const uint8_t *p = ranks + 32 * steps; p != ranks;)
-    {
-        p -= 32;
-        __m512i rank = load_widened(p);
-        __m512i bias = lookup16(t.bias, rank, entries), shift = _mm512_srli_epi16(bias, BIAS_BITS);
-        bias = _mm512_and_si512(bias, _mm512_set1_epi16((1 << BIAS_BITS) - 1));
-        rans_step(x, &w, lookup16(t.F, rank, entries), bias, shift, lookup16(t.low, rank, entries),
-                  lookup16(t.high, rank, entries), TP_W32_K);
-        UNROLL for (int i = 0; i < src_lines; i++) PREFETCH(next.src + 64 * i);
-        PREFETCH(next.raw);
-        next.src += next.src_step;
-        next.raw += next.raw_step;
-    }
-    s->x[0] = x[0];
-    s->x[1] = x[1];
-    s->w = w;
+    UNROLL for (int k = 0; k < src_lines; k++) PREFETCH(r->next_src + at->src + 64 * k);
+    UNROLL for (int k = 0; k < low_planes; k++) PREFETCH(r->next_low[k] + at->low);
+    PREFETCH(r->next_raw + at->raw);
 }
 
-typedef void rans_function(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps,
-                           split_ahead next);
-#define RANS(entries, lines)                                                                               \
-    static void rans_##entries##_##lines(rans_state *s, const rans_table *table, const uint8_t *ranks,     \
-                                         int steps, split_ahead next)                                      \
-    {                                                                                                      \
-        rans_template(s, table, ranks, steps, next, entries, lines);                                       \
-    }
-RANS(32, 1)
-RANS(64, 1)
-RANS(32, 2)
-RANS(64, 2)
-RANS(128, 2)
-RANS(32, 4)
-RANS(64, 4)
-RANS(128, 4)
-
-static rans_function *rans_find(uint32_t entries, size_t src_step)
+/* One group of count streams. */
+static INLINE void rans_template(ranking *const *streams, int steps, const split_pace *per_step, int count,
+                                 int entries, int src_lines, int low_planes)
 {
-    if (src_step <= 64) return entries <= 32 ? rans_32_1 : rans_64_1;
-    if (src_step == 128) return entries <= 32 ? rans_32_2 : entries <= 64 ? rans_64_2 : rans_128_2;
-    return entries <= 32 ? rans_32_4 : entries <= 64 ? rans_64_4 : rans_128_4;
+    __m512i x[ENCODE_STREAMS][2];
+    uint8_t *w[ENCODE_STREAMS];
+    rans_table table[ENCODE_STREAMS];
+    UNROLL for (int i = 0; i < count; i++)
+    {
+        x[i][0] = streams[i]->state.x[0];
+        x[i][1] = streams[i]->state.x[1];
+        w[i] = streams[i]->state.w;
+        table[i] = *streams[i]->table;
+    }
+    split_pace at_split = {0, 0, 0};
+    ROLLED for (int at = 32 * (steps - 1); at >= 0; at -= 32)
+    {
+        UNROLL for (int i = 0; i < count; i++)
+        {
+            const rans_table *t = &table[i];
+            __m512i rank = load_widened(streams[i]->ranks + at);
+            __m512i bias = lookup16(t->bias, rank, entries), shift = _mm512_srli_epi16(bias, BIAS_BITS);
+            bias = _mm512_and_si512(bias, _mm512_set1_epi16((1 << BIAS_BITS) - 1));
+            rans_step(x[i], &w[i], lookup16(t->F, rank, entries), bias, shift,
+                      lookup16(t->low, rank, entries), lookup16(t->high, rank, entries), TP_W32_K);
+            prefetch_split(streams[i], &at_split, src_lines, low_planes);
+        }
+        at_split.src += per_step->src;
+        at_split.raw += per_step->raw;
+        at_split.low += per_step->low;
+    }
+    UNROLL for (int i = 0; i < count; i++)
+    {
+        streams[i]->state.x[0] = x[i][0];
+        streams[i]->state.x[1] = x[i][1];
+        streams[i]->state.w = w[i];
+    }
+}
+
+typedef void rans_function(ranking *const *streams, int steps, const split_pace *per_step);
+#define RANS(count, entries, lines, planes)                                                                \
+    static void rans##count##_##entries##_##lines##_##planes(ranking *const *streams, int steps,           \
+                                                             const split_pace *per_step)                   \
+    {                                                                                                      \
+        rans_template(streams, steps, per_step, count, entries, lines, planes);                            \
+    }
+#define RANS_COUNTS(entries, lines, planes)                                                                \
+    RANS(1, entries, lines, planes)                                                                        \
+    RANS(2, entries, lines, planes)                                                                        \
+    static rans_function *const rans_##entries##_##lines##_##planes[ENCODE_STREAMS] = {                    \
+        rans1_##entries##_##lines##_##planes,                                                              \
+        rans2_##entries##_##lines##_##planes,                                                              \
+    };
+RANS_COUNTS(32, 1, 0) /* bf16, fp8 */
+RANS_COUNTS(64, 1, 0)
+RANS_COUNTS(32, 1, 1) /* f16 */
+RANS_COUNTS(64, 1, 1)
+RANS_COUNTS(32, 2, 1) /* f32 */
+RANS_COUNTS(64, 2, 1)
+RANS_COUNTS(32, 4, 3) /* f64 */
+RANS_COUNTS(64, 4, 3)
+RANS_COUNTS(128, 2, 0) /* bf16 pairs */
+RANS_COUNTS(128, 4, 2) /* f32 pairs: one plane, two lines */
+
+/* By the number of streams less one. */
+static rans_function *const *rans_find(const tp_shape *shape, uint32_t entries)
+{
+    if (shape->c == 2) return shape->low ? rans_128_4_2 : rans_128_2_0;
+    if (shape->low == 6) return entries <= 32 ? rans_32_4_3 : rans_64_4_3;
+    if (shape->low == 2) return entries <= 32 ? rans_32_2_1 : rans_64_2_1;
+    if (shape->low == 1) return entries <= 32 ? rans_32_1_1 : rans_64_1_1;
+    return entries <= 32 ? rans_32_1_0 : rans_64_1_0;
 }
 
 /* States, lane 0 first. */
@@ -471,95 +491,147 @@ static void turn_words(const uint8_t *src, size_t nw, uint8_t *dst)
     }
 }
 
-#define ENCODE_ELEMENTS ((size_t)131072 + TP_GROUP)
-#define SCRATCH_LIST (2 * ENCODE_ELEMENTS + 64) /* words and one vector too many, then exceptions */
-_Static_assert(SCRATCH_LIST + 4 * ENCODE_ELEMENTS <= TP_ENCODE_SCRATCH, "encode scratch");
+/* ---- streams ---- */
+
+/* Behind the scratch of all streams: what comes before the words of the second one, until it is known where
+ * that is. */
+_Static_assert(ENCODE_STREAMS *SCRATCH_STREAM + TP_STREAM_MOST_BEFORE_WORDS <= TP_ENCODE_SCRATCH,
+               "encode scratch");
+
+typedef struct encoding {
+    tp_w32_encode_job *job;
+    uint32_t group; /* groups left: the next is the one before */
+    split to;
+    ranking run;
+    uint8_t *start;           /* of what comes before the words */
+    uint8_t *words;           /* in order of coding */
+    uint8_t *list, *list_end; /* exceptions */
+    symbol_map maps[MAX_SELECTED];
+    rans_table tables[MAX_SELECTED];
+    _Alignas(64) uint8_t ranks[TP_GROUP];
+} encoding;
+
+/* Returns the entries of the largest table. */
+static uint32_t encoding_start(encoding *e, const tp_shape *shape, tp_w32_encode_job *job, uint8_t *start,
+                               uint8_t *scratch)
+{
+    const __m512i least = _mm512_set1_epi32(TP_W32_L);
+    uint32_t entries = 0;
+    e->job = job;
+    e->group = (job->n + TP_GROUP - 1) / TP_GROUP;
+    e->start = start;
+    e->words = scratch;
+    e->list = e->list_end = scratch + SCRATCH_STREAM;
+    e->run.state.x[0] = e->run.state.x[1] = least;
+    e->run.state.w = scratch;
+    e->run.ranks = e->to.ranks = e->ranks;
+    e->to.low_stride = (size_t)e->group * TP_GROUP * 2;
+    for (unsigned i = 0; i < 1u << job->selector_bits; i++) {
+        symbol_map_init(&e->maps[i], shape, job->table + i);
+        rans_table_init(&e->tables[i], job->table + i);
+        if (job->table[i].count > entries) entries = job->table[i].count;
+    }
+    return entries;
+}
+
+/* The first stage for the next group. */
+static void encoding_split(encoding *e, const tp_shape *shape)
+{
+    const tp_w32_encode_job *job = e->job;
+    const size_t element = tp_shape_element(shape), step = TP_GROUP * element;
+    const uint32_t g = --e->group, groups = (job->n + TP_GROUP - 1) / TP_GROUP;
+    const unsigned selector = job->selectors ? job->selectors[g] : 0;
+    const tp_w32_encode_table *table = job->table + selector;
+    const size_t left = job->n - (size_t)g * TP_GROUP;
+    const size_t raw_step = (size_t)128 * shape->R, low_step = (size_t)TP_GROUP * (shape->low == 1 ? 1 : 2);
+    uint8_t *const raw = e->start + 128;
+    _Alignas(64) uint8_t padded[TP_GROUP * 8];
+    uint32_t exceptions[TP_GROUP];
+
+    e->to.src = job->src + g * step;
+    if (left < TP_GROUP) {
+        pad_last_group(shape, table, e->to.src, left, padded);
+        e->to.src = padded;
+    }
+    e->to.map = &e->maps[selector];
+    e->to.raw = raw + g * raw_step;
+    e->to.low = shape->low && job->with_low ? raw + groups * raw_step + g * low_step : NULL;
+    e->to.position = g * (TP_GROUP / shape->c);
+    e->to.exceptions = exceptions;
+    const uint32_t count = split_group(shape, &e->to);
+    e->list -= 4 * (size_t)count;
+    memcpy(e->list, exceptions, 4 * (size_t)count);
+    e->run.table = &e->tables[selector];
+    e->run.next_src = job->src + (g ? g - 1 : 0) * step;
+    e->run.next_raw = raw + (g ? g - 1 : 0) * raw_step;
+    const uint8_t *low = raw + groups * raw_step + (g ? g - 1 : 0) * low_step;
+    for (unsigned k = 0; k < 3; k++)
+        e->run.next_low[k] =
+            !e->to.low ? e->run.next_raw : low + k * (shape->c == 2 ? 64 : e->to.low_stride);
+}
+
+/* The payload, if it fits in its capacity. */
+static void encoding_end(const encoding *e, const tp_shape *shape)
+{
+    tp_w32_encode_job *job = e->job;
+    const size_t words_at = tp_stream_words_at(shape, job->n, job->with_low);
+    job->nw = (uint32_t)(e->run.state.w - e->words) / 2;
+    job->nx = (uint32_t)(e->list_end - e->list) / 4;
+    const size_t used = tp_stream_used(shape, job->n, job->with_low, job->nw, job->nx, job->selector_bits);
+    const size_t size = (size_t)tp_align(used, 128);
+    if (size > job->capacity) return;
+    if (e->start != job->payload) memcpy(job->payload, e->start, words_at);
+    rans_store_states(&e->run.state, job->payload);
+    uint8_t *out = job->payload + words_at;
+    turn_words(e->words, job->nw, out);
+    tp_w32_stream_end(job, out + 2 * (size_t)job->nw, e->list, size);
+}
+
+/* One group of each of count streams. */
+static void encoding_groups(encoding *const *encodings, int count, const tp_shape *shape,
+                            rans_function *const *run)
+{
+    ranking *streams[ENCODE_STREAMS];
+    const size_t steps = 32u / shape->c;
+    const split_pace per_step = {TP_GROUP * tp_shape_element(shape) / steps, (size_t)128 * shape->R / steps,
+                                 (size_t)TP_GROUP * (shape->low == 1 ? 1 : 2) / steps};
+    for (int i = 0; i < count; i++) {
+        encoding_split(encodings[i], shape);
+        streams[i] = &encodings[i]->run;
+    }
+    run[count - 1](streams, (int)steps, &per_step);
+}
 
 static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
 {
-    _Alignas(64) uint8_t ranks[TP_GROUP], padded[TP_GROUP * 8];
-    uint32_t exceptions[TP_GROUP];
-    symbol_map maps[MAX_SELECTED];
-    rans_table tables[MAX_SELECTED];
-    const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
-    const size_t element = tp_shape_element(shape),
-                 words_at = tp_stream_words_at(shape, job->n, job->with_low);
-    const unsigned selected = 1u << job->selector_bits;
-    const size_t low_step = (size_t)TP_GROUP * (shape->low == 1 ? 1 : 2);
-    const int steps = 32 / shape->c;
-    uint32_t entries = 0;
-
+    encoding e, *const one[] = {&e};
     job->size = 0;
-    if (words_at > job->capacity) return;
-    for (unsigned i = 0; i < selected; i++) {
-        symbol_map_init(&maps[i], shape, job->table + i);
-        rans_table_init(&tables[i], job->table + i);
-        if (job->table[i].count > entries) entries = job->table[i].count;
-    }
+    if (tp_stream_words_at(shape, job->n, job->with_low) > job->capacity) return;
+    const uint32_t entries = encoding_start(&e, shape, job, job->payload, job->scratch);
+    rans_function *const *run = rans_find(shape, entries);
+    while (e.group) encoding_groups(one, 1, shape, run);
+    encoding_end(&e, shape);
+}
 
-    const __m512i least = _mm512_set1_epi32(TP_W32_L);
-    rans_state state = {{least, least}, job->scratch};
-    uint8_t *const list_end = job->scratch + TP_ENCODE_SCRATCH;
-    uint8_t *list = list_end;
-    uint8_t *const planes = job->payload + 128 + (size_t)groups * 128 * shape->R;
-    split_ahead next = {.src_step = TP_GROUP * element / (size_t)steps,
-                        .raw_step = (size_t)128 * shape->R / (size_t)steps};
-    rans_function *const run = rans_find(entries, next.src_step);
-    split to = {.ranks = ranks, .exceptions = exceptions, .low_stride = (size_t)groups * TP_GROUP * 2};
-    for (uint32_t g = groups; g-- > 0;) {
-        const unsigned selector = job->selectors ? job->selectors[g] : 0;
-        const tp_w32_encode_table *table = job->table + selector;
-        const size_t left = job->n - (size_t)g * TP_GROUP;
-        to.src = job->src + (size_t)g * TP_GROUP * element;
-        if (left < TP_GROUP) {
-            /* Elements of the common symbol, all other bits zero: no other code needs to know of padding,
-             * and the missing half of an odd last pair becomes what it has to be. */
-            const uint32_t common = table->symbol[table->common];
-            memset(padded, 0, TP_GROUP * element);
-            for (size_t i = left; i < TP_GROUP; i++) {
-                const uint32_t symbol = shape->c == 1 ? common : common >> 8 * (i & 1) & 255;
-                const uint32_t top = tp_symbol_bits(*shape, symbol);
-                memcpy(padded + i * element + shape->low, &top, shape->T / 8);
-            }
-            memcpy(padded, to.src, left * element);
-            to.src = padded;
-        }
-        to.map = &maps[selector];
-        to.raw = job->payload + 128 + (size_t)g * 128 * shape->R;
-        to.low = shape->low && job->with_low ? planes + g * low_step : NULL;
-        to.position = g * (TP_GROUP / shape->c);
-        const uint32_t count = split_group(shape, &to);
-        list -= 4 * (size_t)count;
-        memcpy(list, exceptions, 4 * (size_t)count);
-        next.src = job->src + (size_t)(g ? g - 1 : 0) * TP_GROUP * element;
-        next.raw = job->payload + 128 + (size_t)(g ? g - 1 : 0) * 128 * shape->R;
-        run(&state, &tables[selector], ranks, steps, next);
-    }
-
-    job->nw = (uint32_t)(state.w - job->scratch) / 2;
-    job->nx = (uint32_t)(list_end - list) / 4;
-    const size_t used = tp_stream_used(shape, job->n, job->with_low, job->nw, job->nx, job->selector_bits);
-    const size_t size = (used + 127) & ~(size_t)127;
-    if (size > job->capacity) return;
-    rans_store_states(&state, job->payload);
-    uint8_t *out = job->payload + words_at;
-    turn_words(job->scratch, job->nw, out);
-    out += 2 * (size_t)job->nw;
-    if (job->nw & 1) {
-        memset(out, 0, 2);
-        out += 2;
-    }
-    if (job->selector_bits) {
-        const size_t bytes = tp_selector_bytes(job->n, job->selector_bits);
-        memset(out, 0, bytes);
-        for (uint32_t g = 0; g < groups; g++)
-            out[g * job->selector_bits / 8] |= (uint8_t)(job->selectors[g] << (g * job->selector_bits & 7));
-        out += bytes;
-    }
-    memcpy(out, list, 4 * (size_t)job->nx);
-    out += 4 * (size_t)job->nx;
-    memset(out, 0, (size_t)(job->payload + size - out));
-    job->size = size;
+static void w32_encode_two(const tp_shape *shape, tp_w32_encode_job *first, tp_w32_encode_job *second)
+{
+    encoding a, b;
+    encoding *const both[] = {&a, &b}, *const only_b[] = {&b};
+    uint8_t *const scratch = first->scratch;
+    first->size = second->size = 0;
+    if (tp_stream_words_at(shape, first->n, first->with_low) > first->capacity) return;
+    const uint32_t entries_a = encoding_start(&a, shape, first, first->payload, scratch);
+    const uint32_t entries_b =
+        encoding_start(&b, shape, second, scratch + 2 * SCRATCH_STREAM, scratch + SCRATCH_STREAM);
+    rans_function *const *run = rans_find(shape, entries_a > entries_b ? entries_a : entries_b);
+    while (a.group > b.group) encoding_groups(both, 1, shape, run);
+    while (b.group > a.group) encoding_groups(only_b, 1, shape, run);
+    while (a.group) encoding_groups(both, 2, shape, run);
+    encoding_end(&a, shape);
+    if (!first->size) return;
+    second->payload = first->payload + first->size;
+    second->capacity = first->capacity - first->size;
+    encoding_end(&b, shape);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * A running XXH3-128 at the speed of the library's one-shot functions: the library's own streaming form
- * runs at a third of it. Data of up to 240 bytes is the library's. Part of avx512.c.
+ * runs at a third of it. Data of up to 240 bytes is the library's. Part of avx512.c and avx512bw.c.
  *
  * XXH3: 1024-byte blocks of 16 stripes are added to eight 64-bit accumulators, which are scrambled after
  * each block that is not the last. Then come the whole stripes of the last block but its last byte's, and

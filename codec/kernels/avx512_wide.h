@@ -1,5 +1,5 @@
 /*
- * Wide streams (docs/format.md section 7) with AVX-512. Part of avx512.c.
+ * Wide streams (docs/format.md section 7) with AVX-512. Part of avx512.c and avx512bw.c.
  *
  * As W32, but tables of 256 values of u16 fill eight registers: they are read from the first-level cache at
  * every step, and a lookup takes four permutations and three blends.
@@ -16,10 +16,10 @@ _Static_assert(WIDE_STREAMS <= STREAMS, "EACH_STREAM");
 typedef struct wide_ranks {
     const tp_wide_table *source;
     __m512i bits[8];
-    __m512i next[4]; /* u8 */
-    __m512i F[8];    /* F - L */
+    word_table next;
+    __m512i F[8]; /* F - L */
     __m512i start[8];
-    __m512i symbol[4]; /* u8 */
+    word_table symbol;
 } wide_ranks;
 
 static void wide_ranks_init(wide_ranks *to, const tp_wide_table *from)
@@ -44,21 +44,8 @@ static void wide_ranks_init(wide_ranks *to, const tp_wide_table *from)
         to->F[i] = _mm512_load_si512(F + 32 * i);
         to->start[i] = _mm512_load_si512(start + 32 * i);
     }
-    for (int i = 0; i < 4; i++) {
-        to->next[i] = _mm512_load_si512(next + 64 * i);
-        to->symbol[i] = _mm512_load_si512(symbol + 64 * i);
-    }
-}
-
-/* 256 values of u16; bit6 and bit7 of the indices as masks. */
-static INLINE __m512i lookup16_256(const __m512i table[8], __m512i index, __mmask32 bit6, __mmask32 bit7)
-{
-    __m512i a = _mm512_permutex2var_epi16(table[0], index, table[1]);
-    __m512i b = _mm512_permutex2var_epi16(table[2], index, table[3]);
-    __m512i c = _mm512_permutex2var_epi16(table[4], index, table[5]);
-    __m512i d = _mm512_permutex2var_epi16(table[6], index, table[7]);
-    return _mm512_mask_mov_epi16(_mm512_mask_mov_epi16(a, bit6, b), bit7,
-                                 _mm512_mask_mov_epi16(c, bit6, d));
+    word_table_init(&to->next, next);
+    word_table_init(&to->symbol, symbol);
 }
 
 typedef struct wide_flight {
@@ -80,11 +67,8 @@ static INLINE void wide_step(__m512i *q, __m512i *low, const uint8_t **w, const 
     __m512i bucket = _mm512_srli_epi16(*low, 4);
     __mmask32 bit6 = _mm512_test_epi16_mask(bucket, six), bit7 = _mm512_test_epi16_mask(bucket, seven);
     __m512i bits = lookup16_256(table->bits, bucket, bit6, bit7);
-    __m512i next =
-        _mm512_mask_mov_epi16(_mm512_permutex2var_epi8(table->next[0], bucket, table->next[1]), bit7,
-                              _mm512_permutex2var_epi8(table->next[2], bucket, table->next[3]));
-    bits = _mm512_popcnt_epi16(_mm512_shrdv_epi16(bits, _mm512_setzero_si512(), *low));
-    __m512i rank = _mm512_sub_epi16(next, bits); /* in the low bytes */
+    __m512i next = lookup8_by_16(&table->next, bucket, bit6, bit7);
+    __m512i rank = _mm512_sub_epi16(next, popcount16(shift_right16(bits, *low))); /* in the low bytes */
     _mm512_store_si512(ranks, rank);
     bit6 = _mm512_test_epi16_mask(rank, six);
     bit7 = _mm512_test_epi16_mask(rank, seven);
@@ -122,19 +106,17 @@ static wide_group_function *const wide_groups[WIDE_STREAMS] = {wide_group_1, wid
                                                                wide_group_4, wide_group_5, wide_group_6};
 
 /* A group's ranks to bytes. */
-static void wide_merge(const uint16_t *ranks, const __m512i symbol[4], uint8_t *dst)
+static void wide_merge(const uint16_t *ranks, const word_table *symbol, uint8_t *dst)
 {
-    const __m512i byte = _mm512_set1_epi16(255);
-    const __m512i table[4] = {symbol[0], symbol[1], symbol[2], symbol[3]};
+    const word_table table = *symbol;
     ROLLED for (int i = 0; i < TP_GROUP; i += 128)
     {
-        __m512i a = _mm512_load_si512(ranks + i), b = _mm512_load_si512(ranks + i + 32);
-        __m512i c = _mm512_load_si512(ranks + i + 64), d = _mm512_load_si512(ranks + i + 96);
-        /* byte ? a : b << 8 */
-        a = _mm512_ternarylogic_epi32(byte, a, _mm512_slli_epi16(b, 8), 0xca);
-        c = _mm512_ternarylogic_epi32(byte, c, _mm512_slli_epi16(d, 8), 0xca);
-        _mm512_storeu_si512(dst + i, lookup8_256(table, zip16_low(a, c)));
-        _mm512_storeu_si512(dst + i + 64, lookup8_256(table, zip16_high(a, c)));
+        const __m512i four[4] = {_mm512_load_si512(ranks + i), _mm512_load_si512(ranks + i + 32),
+                                 _mm512_load_si512(ranks + i + 64), _mm512_load_si512(ranks + i + 96)};
+        __m512i v[2];
+        row_of_256(&table, four, v);
+        _mm512_storeu_si512(dst + i, v[0]);
+        _mm512_storeu_si512(dst + i + 64, v[1]);
     }
 }
 
@@ -183,13 +165,13 @@ static void wide_decode(tp_wide_job *jobs, size_t count)
         for (size_t i = 0; i < n;) {
             wide_flight *f = &flights[i];
             if (f->left > TP_GROUP) {
-                wide_merge(f->ranks, f->table->symbol, f->dst);
+                wide_merge(f->ranks, &f->table->symbol, f->dst);
                 f->left -= TP_GROUP;
                 f->dst += TP_GROUP;
                 i++;
                 continue;
             }
-            wide_merge(f->ranks, f->table->symbol, tail);
+            wide_merge(f->ranks, &f->table->symbol, tail);
             memcpy(f->dst, tail, f->left);
             f->job->good = !f->bad && f->w == f->words_end && states_ended(f->q, f->low, TP_WIDE_K);
             flights[i] = flights[--n];
@@ -230,10 +212,10 @@ static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_t
             group_src = padded;
         }
         for (int row = 0; row < TP_GROUP; row += 128) {
-            __m512i a = _mm512_loadu_si512(group_src + row), b = _mm512_loadu_si512(group_src + row + 64);
-            _mm512_store_si512(symbols + row, _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4), b));
-            _mm512_store_si512(symbols + row + 64,
-                               _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4 + 64), b));
+            __m512i v[2];
+            by_step4(_mm512_loadu_si512(group_src + row), _mm512_loadu_si512(group_src + row + 64), v);
+            _mm512_store_si512(symbols + row, v[0]);
+            _mm512_store_si512(symbols + row + 64, v[1]);
         }
         ROLLED for (int at = TP_GROUP - 32; at >= 0; at -= 32)
         {

@@ -455,14 +455,15 @@ static int file_samples(const char *path, struct sample *samples, size_t *count)
 /* EXIT_OK, or the status of the error about a kernel that is unknown or not to be had. */
 static int check_kernel(const char *kernel)
 {
-    static const char *const known[] = {"portable", "avx2", "avx512", "neon"};
+    static const char *const known[] = {"portable", "avx2", "avx512bw", "avx512", "neon"};
     bool is_known = false, built_in = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         is_known = is_known || strcmp(kernel, known[i]) == 0;
     for (const char *const *name = tp_kernel_names(); *name; name++)
         built_in = built_in || strcmp(kernel, *name) == 0;
     if (!is_known && !built_in)
-        return fail_usage("--kernel %s: unknown kernel; use portable, avx2, avx512 or neon", kernel);
+        return fail_usage("--kernel %s: unknown kernel; use portable, avx2, avx512bw, avx512 or neon",
+                          kernel);
     if (!built_in) return fail(EXIT_UNSUPPORTED, "--kernel %s: not built into this program", kernel);
     if (!tp_kernel_available(kernel))
         return fail(EXIT_UNSUPPORTED, "--kernel %s: this CPU lacks it", kernel);

@@ -28,7 +28,7 @@
     X(JSON, "json", 0, NULL, "JSON on stdout")                                                             \
     X(TENSORS, "tensors", 0, NULL, "also a line for every tensor")                                         \
     X(DEVICE, "device", 0, "NAME", "cpu (default), cuda or opencl, with :N for another than the first")       \
-    X(KERNEL, "kernel", 0, "NAME", "only this CPU kernel: portable, avx2, avx512 or neon")                 \
+    X(KERNEL, "kernel", 0, "NAME", "only this CPU kernel: portable, avx2, avx512bw, avx512 or neon")       \
     X(THREADS, "threads", 'j', "N", "number of threads")                                                   \
     X(PROGRESS, "progress", 0, NULL, "show progress, also where stderr is no terminal")                    \
     X(NO_PROGRESS, "no-progress", 0, NULL, "show no progress")                                             \

@@ -29,7 +29,7 @@ _tensorpress()
     compress:--codec) words='auto raw lz4 bg-lz4 rans df11' ;;
     convert:--to) words='df11 safetensors' ;;
     load:--device) words='cpu cuda opencl' ;;
-    bench:--kernel) words='portable avx2 avx512 neon' ;;
+    bench:--kernel) words='portable avx2 avx512bw avx512 neon' ;;
     *:-j | *:--threads | decompress:--max-output | extract:--slice | decompress:--file | extract:--file)
         compopt +o default +o bashdefault 2>/dev/null # a number, or a name that only the container knows
         return

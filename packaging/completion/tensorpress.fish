@@ -54,7 +54,7 @@ __tensorpress_option convert -l pattern-dict -r -F -d 'JSON: which weights are c
 __tensorpress_option convert -l reference -r -F -d 'A checkpoint that gives names, shapes and files'
 __tensorpress_option 'inspect bench load' -l json -d 'JSON on standard output'
 __tensorpress_option inspect -l tensors -d 'Also a line for every tensor'
-__tensorpress_option bench -l kernel -x -a 'portable avx2 avx512 neon' -d 'Only this CPU kernel'
+__tensorpress_option bench -l kernel -x -a 'portable avx2 avx512bw avx512 neon' -d 'Only this CPU kernel'
 __tensorpress_option load -l device -x -a 'cpu cuda opencl' -d 'Where to'
 
 __tensorpress_option doctor -f

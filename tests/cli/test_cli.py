@@ -1516,7 +1516,7 @@ def test_bench():
     r = ok(tp("bench", "model.safetensors", "--kernel", "portable", "-j2"), True)
     assert b"2 threads" in r.out and b"BF16" in r.out and b"MB/s" in r.out
     doctor = tp("doctor").out.decode()
-    for kernel in ("avx2", "avx512", "neon"):
+    for kernel in ("avx2", "avx512bw", "avx512", "neon"):
         line = re.search(rf"^  {kernel} .*", doctor, re.M)
         if not line or "not available" in line.group():
             error(tp("bench", "--kernel", kernel), 4, kernel)
