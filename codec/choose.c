@@ -257,6 +257,8 @@ static uint64_t loss_of(const tp_log2 *log2, tp_choice *c, const chunk_order *or
 static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_t *own, uint64_t limit)
 {
     const uint64_t record_cost = TP_COST_OF_BYTES(4 * c->limit) / c->step;
+    /* What is promised by a sample is more than what comes of it. */
+    const uint64_t worth_a_table = record_cost + record_cost / 2;
     cluster of[TP_MAX_CHUNKS];
     chunk_order order;
     order_chunks(c, &order);
@@ -274,7 +276,7 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_
         for (uint32_t i = 2; i < n; i++)
             if (of[i].loss < of[least].loss) least = i;
         cluster *const a = &of[least - 1], *const b = &of[least];
-        if (b->loss > record_cost && n <= TP_MAX_TABLES) break;
+        if (b->loss > worth_a_table && n <= TP_MAX_TABLES) break;
         a->end = b->end;
         a->total += b->total;
         a->cost += b->cost + b->loss;
