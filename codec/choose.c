@@ -211,96 +211,119 @@ static void fold_classes(tp_choice *c)
     }
 }
 
-/* What all chunks save if they may use `record` too; cost: of each under it. */
-static uint64_t saving(const tp_log2 *log2, const tp_choice *c, const tp_symbol_record *record,
-                       uint64_t *cost)
+/* Neighbouring chunks in the order of their means. */
+typedef struct cluster {
+    uint32_t first, end; /* places in that order */
+    uint64_t total, cost;
+    uint64_t loss; /* by becoming one with the cluster before */
+} cluster;
+
+typedef struct chunk_order {
+    uint32_t n; /* chunks that were counted */
+    uint8_t chunk[TP_MAX_CHUNKS];
+} chunk_order;
+
+/* Puts the chunks into the order of their means, and the sums of the counts of the first 0.. into c->sums.
+ */
+static void order_chunks(tp_choice *c, chunk_order *order)
 {
-    uint64_t saved = 0;
+    uint64_t mean[TP_MAX_CHUNKS];
+    order->n = 0;
     for (uint32_t i = 0; i < c->chunks; i++) {
         if (!c->total[i]) continue;
-        cost[i] = tp_symbol_record_cost(log2, counts_of(c, i, 0), c->total[i], record);
-        if (cost[i] < c->cost[i]) saved += c->cost[i] - cost[i];
+        const uint32_t *counts = counts_of(c, i, 0);
+        uint64_t sum = 0;
+        for (uint32_t k = c->first; k < c->end && k < c->candidates; k++) sum += (uint64_t)counts[k] * k;
+        const uint64_t of_chunk = sum * 65536 / c->total[i]; /* sum < 2^29 */
+        uint32_t at = order->n++;
+        for (; at && mean[at - 1] > of_chunk; at--) {
+            mean[at] = mean[at - 1];
+            order->chunk[at] = order->chunk[at - 1];
+        }
+        mean[at] = of_chunk;
+        order->chunk[at] = (uint8_t)i;
     }
-    return saved;
+    memset(c->sums, 0, c->alphabet * sizeof *c->sums);
+    for (uint32_t i = 0; i < order->n; i++) {
+        const uint32_t *counts = counts_of(c, order->chunk[i], 0), *before = c->sums + i * c->alphabet;
+        uint32_t *sums = c->sums + (i + 1) * c->alphabet;
+        for (uint32_t k = c->first; k < c->end; k++) sums[k] = before[k] + counts[k];
+    }
+}
+
+/* The counts of the chunks at the places first..end - 1 of the order, into c->sum. */
+static void sum_chunks(tp_choice *c, uint32_t first, uint32_t end)
+{
+    const uint32_t *before = c->sums + first * c->alphabet, *sums = c->sums + end * c->alphabet;
+    for (uint32_t k = c->first; k < c->end; k++) c->sum[k] = sums[k] - before[k];
+}
+
+static uint64_t estimate_of(const tp_log2 *log2, tp_choice *c, uint32_t first, uint32_t end, uint64_t total)
+{
+    sum_chunks(c, first, end);
+    return estimate(log2, c, c->sum, total);
+}
+
+/* By sharing a table. */
+static uint64_t loss_of(const tp_log2 *log2, tp_choice *c, const cluster *a, const cluster *b)
+{
+    const uint64_t both = estimate_of(log2, c, a->first, b->end, a->total + b->total);
+    return both > a->cost + b->cost ? both - a->cost - b->cost : 0;
 }
 
 /*
- * One table for all chunks; then, as long as that pays for its record, the own table of the chunk that
- * seems to gain most; then each is made anew from the chunks that chose it. own: about what each chunk
- * costs under a table of its own. Returns the cost of everything, or UINT64_MAX as soon as it cannot well
- * be below `limit`.
+ * A table for every chunk, in the order of their means; then, as long as one costs more than it saves, or
+ * there are too many, the two neighbours that lose least by it share one. own: about what each chunk costs
+ * under a table of its own. Returns the cost of everything, or UINT64_MAX if it cannot be below `limit`.
  */
 static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_t *own, uint64_t limit)
 {
-    uint64_t cost[TP_MAX_CHUNKS], all = 0, own_of_all = 0;
     const uint64_t record_cost = TP_COST_OF_BYTES(4 * c->limit) / c->step;
+    /* What is promised by a sample is more than what comes of it. */
+    const uint64_t worth_a_table = record_cost + record_cost / 2;
+    cluster of[TP_MAX_CHUNKS];
+    chunk_order order;
+    order_chunks(c, &order);
+    uint32_t n = order.n;
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t chunk = order.chunk[i];
+        of[i] = (cluster){
+            .first = i, .end = i + 1, .total = c->total[chunk], .cost = own[chunk], .loss = UINT64_MAX};
+        if (i) of[i].loss = loss_of(log2, c, &of[i - 1], &of[i]);
+        all += own[chunk];
+    }
+    while (n > 1) {
+        uint32_t least = 1;
+        for (uint32_t i = 2; i < n; i++)
+            if (of[i].loss < of[least].loss) least = i;
+        cluster *const a = &of[least - 1], *const b = &of[least];
+        if (b->loss > worth_a_table && n <= TP_MAX_TABLES) break;
+        a->end = b->end;
+        a->total += b->total;
+        a->cost += b->cost + b->loss;
+        all += b->loss;
+        n--;
+        memmove(b, b + 1, (n - least) * sizeof *b);
+        if (least > 1) a->loss = loss_of(log2, c, a - 1, a);
+        if (least < n) b->loss = loss_of(log2, c, a, b);
+    }
+    if (n < 2 || all + n * record_cost >= limit) return UINT64_MAX;
+
+    all = n * record_cost;
     c->selector_bits = 0;
-    c->tables = 1;
-    const uint64_t total = sum_classes(c, 0, c->classes - 1);
-    tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[0]);
-    for (uint32_t i = 0; i < c->chunks; i++) {
-        c->table[i] = 0;
-        c->cost[i] = UINT64_MAX;
-    }
-    saving(log2, c, &c->record[0], c->cost);
-    for (uint32_t i = 0; i < c->chunks; i++) {
-        if (!c->total[i]) continue;
-        all += c->cost[i];
-        own_of_all += own[i];
-    }
-    /* What any table wastes, the common one about as much as one of a chunk. */
-    const uint64_t ideal = estimate(log2, c, c->sum, total);
-    const uint64_t waste = all > ideal ? (all - ideal) / total : 0;
-    if (own_of_all + waste * total + record_cost > limit) return UINT64_MAX;
-    while (c->tables < TP_MAX_TABLES) {
-        uint32_t best = c->chunks;
-        uint64_t most = record_cost / 2; /* so that two chunks can earn a table */
-        tp_symbol_record *record = &c->record[c->tables];
-        for (uint32_t i = 0; i < c->chunks; i++) {
-            if (!c->total[i]) continue;
-            const uint64_t expected = own[i] + waste * c->total[i];
-            if (c->cost[i] > expected && c->cost[i] - expected > most)
-                most = c->cost[i] - expected, best = i;
+    c->tables = n;
+    memset(c->sum, 0, c->alphabet * sizeof *c->sum);
+    for (uint32_t t = 0; t < n; t++) {
+        sum_chunks(c, of[t].first, of[t].end);
+        tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[t]);
+        for (uint32_t at = of[t].first; at < of[t].end; at++) {
+            const uint32_t i = order.chunk[at];
+            c->table[i] = (uint8_t)t;
+            c->cost[i] = tp_symbol_record_cost(log2, counts_of(c, i, 0), c->total[i], &c->record[t]);
+            all += c->cost[i];
         }
-        if (best == c->chunks) break;
-        tp_symbol_record_build(log2, counts_of(c, best, 0), c->alphabet, c->candidates, c->limit, record);
-        if (saving(log2, c, record, cost) <= record_cost) break;
-        for (uint32_t i = 0; i < c->chunks; i++)
-            if (c->total[i] && cost[i] < c->cost[i]) {
-                c->cost[i] = cost[i];
-                c->table[i] = (uint8_t)c->tables;
-            }
-        c->tables++;
     }
-    all = c->tables * record_cost;
-    for (uint32_t i = 0; i < c->chunks; i++)
-        if (c->total[i]) all += c->cost[i];
-    if (all - all / 512 > limit) return UINT64_MAX; /* new tables gain no more than that */
-    if (c->tables > 1) {
-        uint32_t kept = 0;
-        for (uint32_t t = 0; t < c->tables; t++) {
-            bool used = false;
-            memset(c->sum, 0, c->alphabet * sizeof *c->sum);
-            for (uint32_t i = 0; i < c->chunks; i++) {
-                if (!c->total[i] || c->table[i] != t) continue;
-                add_counts(c, counts_of(c, i, 0), c->sum);
-                used = true;
-            }
-            if (!used) continue;
-            tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[kept]);
-            for (uint32_t i = 0; i < c->chunks; i++)
-                if (c->total[i] && c->table[i] == t) {
-                    c->table[i] = (uint8_t)kept;
-                    c->cost[i] =
-                        tp_symbol_record_cost(log2, counts_of(c, i, 0), c->total[i], &c->record[kept]);
-                }
-            kept++;
-        }
-        c->tables = kept;
-    }
-    all = c->tables * record_cost;
-    for (uint32_t i = 0; i < c->chunks; i++)
-        if (c->total[i]) all += c->cost[i];
     return all;
 }
 

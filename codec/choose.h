@@ -31,6 +31,9 @@ typedef struct tp_choice {
     uint32_t first, end; /* symbols outside do not occur */
     uint32_t class_sum[TP_MAX_CLASSES * TP_MAX_ALPHABET]; /* the counts of all chunks */
     uint32_t sum[TP_MAX_ALPHABET];
+    /* Of the chunks in some order, the counts of the first 0, 1, .. of them: 16 of 2^10 symbols, 4 of 2^12,
+     * 32 of 2^7, or 16 of 2^8 pairs of codes. */
+    uint32_t sums[TP_MAX_ALPHABET * 5];
 } tp_choice;
 
 /*
