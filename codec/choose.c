@@ -1,30 +1,133 @@
 #include "codec/choose.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-static int ascending(const void *a, const void *b)
+#define BINS 1024 /* that the means are sorted into */
+#define UNITS 64  /* runs of bins, of which classes are made */
+
+/* Groups with neighbouring means. */
+typedef struct unit {
+    uint32_t end; /* the bin after its last */
+    uint32_t groups;
+    uint64_t sum; /* of their bins */
+} unit;
+
+/* Cuts the bins into at most UNITS runs of about equally many groups. Returns how many. */
+static uint32_t make_units(const uint32_t count[BINS], uint32_t groups, unit units[UNITS])
 {
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
+    const uint32_t each = (groups + UNITS - 1) / UNITS;
+    uint32_t n = 0;
+    units[0] = (unit){0, 0, 0};
+    for (uint32_t bin = 0; bin < BINS; bin++) {
+        if (!count[bin]) continue;
+        if (units[n].groups >= each) units[++n] = (unit){0, 0, 0};
+        units[n].groups += count[bin];
+        units[n].sum += (uint64_t)count[bin] * bin;
+        units[n].end = bin + 1;
+    }
+    return n + 1;
 }
 
-void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes,
-                        uint8_t *class)
+/*
+ * What a group loses by a table that is not its own grows about with the square of the distance of its mean
+ * from the mean of the groups that the table is made of. The sum of these squares is that of all bins
+ * squared, less this for each class: the larger, the better.
+ */
+static uint64_t worth(uint32_t groups, uint64_t sum)
 {
-    uint32_t sorted[TP_MAX_GROUPS], bound[TP_MAX_CLASSES], n = 0;
-    for (uint32_t g = 0; g < groups; g += step) sorted[n++] = means[g];
-    qsort(sorted, n, sizeof *sorted, ascending);
-    for (uint32_t k = 1; k < classes; k++) bound[k] = sorted[n * k / classes];
-    for (uint32_t g = 0; g < groups; g++) {
-        class[g] = 0;
-        for (uint32_t k = 1; k < classes; k++) class[g] = (uint8_t)(class[g] + (means[g] >= bound[k]));
+    return groups ? sum * sum / groups : 0; /* sum < BINS * TP_MAX_GROUPS = 2^22 */
+}
+
+/* Classes of neighbouring units, of most worth together: bound[1..] are the bins where they start. If there
+ * are too few units, the first classes are empty. */
+static void cut_units(const unit *units, uint32_t n, uint32_t classes, uint32_t *bound)
+{
+    /* of the first j units in k + 1 classes, and the unit that starts the last of these */
+    uint64_t best[TP_MAX_CLASSES][UNITS + 1] = {{0}};
+    uint8_t start[TP_MAX_CLASSES][UNITS + 1] = {{0}};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t groups = 0;
+        uint64_t sum = 0;
+        for (uint32_t j = i + 1; j <= n; j++) {
+            groups += units[j - 1].groups;
+            sum += units[j - 1].sum;
+            const uint64_t last = worth(groups, sum);
+            if (i == 0) best[0][j] = last;
+            for (uint32_t k = 1; k < classes; k++) {
+                const uint64_t all = best[k - 1][i] + last;
+                if (all <= best[k][j]) continue;
+                best[k][j] = all;
+                start[k][j] = (uint8_t)i;
+            }
+        }
     }
+    uint32_t end = n;
+    for (uint32_t k = classes - 1; k > 0; k--) {
+        end = start[k][end];
+        bound[k] = end ? units[end - 1].end : 0;
+    }
+}
+
+uint32_t tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes,
+                            uint8_t *class)
+{
+    uint32_t least = UINT32_MAX, most = 0, count[BINS] = {0}, n = 0;
+    for (uint32_t g = 0; g < groups; g += step) {
+        if (means[g] < least) least = means[g];
+        if (means[g] > most) most = means[g];
+        n++;
+    }
+    unsigned shift = 0;
+    while ((most - least) >> shift >= BINS) shift++;
+    for (uint32_t g = 0; g < groups; g += step) count[(means[g] - least) >> shift]++;
+
+    unit units[UNITS];
+    uint32_t bound[TP_MAX_CLASSES];
+    const uint32_t in_use = make_units(count, n, units);
+    cut_units(units, in_use, classes, bound);
+    for (uint32_t g = 0; g < groups; g++) {
+        const uint32_t bin = means[g] > least ? (means[g] - least) >> shift : 0;
+        class[g] = 0;
+        for (uint32_t k = 1; k < classes; k++) class[g] = (uint8_t)(class[g] + (bin >= bound[k]));
+    }
+
+    /* The best cut into two. */
+    uint32_t all_groups = 0, first_groups = 0, halves = classes / 2;
+    uint64_t all_sum = 0, first_sum = 0, best = 0;
+    for (uint32_t i = 0; i < in_use; i++) {
+        all_groups += units[i].groups;
+        all_sum += units[i].sum;
+    }
+    for (uint32_t k = 1, i = 0; k < classes; k++) {
+        for (; i < in_use && units[i].end <= bound[k]; i++) {
+            first_groups += units[i].groups;
+            first_sum += units[i].sum;
+        }
+        const uint64_t both =
+            worth(first_groups, first_sum) + worth(all_groups - first_groups, all_sum - first_sum);
+        if (both > best) {
+            best = both;
+            halves = k;
+        }
+    }
+    return halves;
 }
 
 static const uint32_t *counts_of(const tp_choice *c, uint32_t chunk, uint32_t class)
 {
     return c->counts + ((size_t)chunk * c->classes + class) * c->alphabet;
+}
+
+/* The symbols that occur: from c->first to before c->end. */
+static void find_range(tp_choice *c)
+{
+    uint32_t *const all = c->sum;
+    memcpy(all, c->class_sum, c->alphabet * sizeof *all);
+    for (uint32_t class = 1; class < c->classes; class ++)
+        for (uint32_t k = 0; k < c->alphabet; k++) all[k] |= c->class_sum[class * c->alphabet + k];
+    for (c->first = 0; c->first < c->alphabet && !all[c->first];) c->first++;
+    for (c->end = c->alphabet; c->end > c->first && !all[c->end - 1];) c->end--;
+    memset(all, 0, c->alphabet * sizeof *all);
 }
 
 uint64_t tp_choice_sum(tp_choice *c)
@@ -37,7 +140,28 @@ uint64_t tp_choice_sum(tp_choice *c)
         for (size_t k = 0; c->total[i] && k < symbols; k++) c->class_sum[k] += counts[k];
         total += c->total[i];
     }
+    find_range(c);
     return total;
+}
+
+/* How many of the counted symbols there are. */
+static uint64_t count_all(const tp_choice *c, const uint32_t *counts)
+{
+    uint64_t total = 0;
+    for (uint32_t k = c->first; k < c->end; k++) total += counts[k];
+    return total;
+}
+
+static void add_counts(const tp_choice *c, const uint32_t *counts, uint32_t *into)
+{
+    for (uint32_t k = c->first; k < c->end; k++) into[k] += counts[k];
+}
+
+/* About what the symbols cost under a table of their own. */
+static uint64_t estimate(const tp_log2 *log2, const tp_choice *c, const uint32_t *counts, uint64_t total)
+{
+    const uint32_t end = c->end < c->candidates ? c->end : c->candidates;
+    return tp_symbol_cost_estimate(log2, counts + c->first, end > c->first ? end - c->first : 0, total);
 }
 
 /* from[2 * n] to to[n], which may be from. */
@@ -56,7 +180,9 @@ void tp_choice_halve(const tp_choice *from, tp_choice *to)
     to->limit = from->limit;
     to->step = from->step;
     to->groups = from->groups;
+    to->halves = from->halves;
     halve(from->class_sum, (size_t)to->classes * to->alphabet, to->class_sum);
+    find_range(to);
 }
 
 void tp_choice_halve_counts(tp_choice *c)
@@ -67,12 +193,10 @@ void tp_choice_halve_counts(tp_choice *c)
 /* The counts of the classes first..last of all chunks, into c->sum; their number. */
 static uint64_t sum_classes(tp_choice *c, uint32_t first, uint32_t last)
 {
-    uint64_t total = 0;
-    memcpy(c->sum, c->class_sum + (size_t)first * c->alphabet, c->alphabet * sizeof *c->sum);
-    for (uint32_t class = first + 1; class <= last; class ++)
-        for (uint32_t k = 0; k < c->alphabet; k++) c->sum[k] += c->class_sum[class * c->alphabet + k];
-    for (uint32_t k = 0; k < c->alphabet; k++) total += c->sum[k];
-    return total;
+    memset(c->sum + c->first, 0, (c->end - c->first) * sizeof *c->sum);
+    for (uint32_t class = first; class <= last; class ++)
+        add_counts(c, c->class_sum + (size_t) class * c->alphabet, c->sum);
+    return count_all(c, c->sum);
 }
 
 /* ------------------------------------------------------------------------------- tables by the chunk */
@@ -83,114 +207,161 @@ static void fold_classes(tp_choice *c)
     for (uint32_t i = 0; i < c->chunks; i++) {
         uint32_t *into = c->counts + (size_t)i * c->classes * c->alphabet;
         for (uint32_t class = 1; class < c->classes; class ++)
-            for (uint32_t k = 0; k < c->alphabet; k++) into[k] += into[class * c->alphabet + k];
+            add_counts(c, into + class * c->alphabet, into);
     }
 }
 
-/* What all chunks save if they may use `record` too; cost: of each under it. */
-static uint64_t saving(const tp_log2 *log2, const tp_choice *c, const tp_symbol_record *record,
-                       uint64_t *cost)
+/* Neighbouring chunks in the order of their means. */
+typedef struct cluster {
+    uint32_t first, end; /* places in that order */
+    uint64_t total, cost;
+    uint64_t loss; /* by becoming one with the cluster before */
+} cluster;
+
+typedef struct chunk_order {
+    uint32_t n; /* chunks that were counted */
+    uint8_t chunk[TP_MAX_CHUNKS];
+} chunk_order;
+
+/* Puts the chunks into the order of their means, and the sums of the counts of the first 0.. into c->sums.
+ */
+static void order_chunks(tp_choice *c, chunk_order *order)
 {
-    uint64_t saved = 0;
+    uint64_t mean[TP_MAX_CHUNKS];
+    order->n = 0;
     for (uint32_t i = 0; i < c->chunks; i++) {
         if (!c->total[i]) continue;
-        cost[i] = tp_symbol_record_cost(log2, counts_of(c, i, 0), c->total[i], record);
-        if (cost[i] < c->cost[i]) saved += c->cost[i] - cost[i];
+        const uint32_t *counts = counts_of(c, i, 0);
+        uint64_t sum = 0;
+        for (uint32_t k = c->first; k < c->end && k < c->candidates; k++) sum += (uint64_t)counts[k] * k;
+        const uint64_t of_chunk = sum * 65536 / c->total[i]; /* sum < 2^29 */
+        uint32_t at = order->n++;
+        for (; at && mean[at - 1] > of_chunk; at--) {
+            mean[at] = mean[at - 1];
+            order->chunk[at] = order->chunk[at - 1];
+        }
+        mean[at] = of_chunk;
+        order->chunk[at] = (uint8_t)i;
     }
-    return saved;
+    memset(c->sums, 0, c->alphabet * sizeof *c->sums);
+    for (uint32_t i = 0; i < order->n; i++) {
+        const uint32_t *counts = counts_of(c, order->chunk[i], 0), *before = c->sums + i * c->alphabet;
+        uint32_t *sums = c->sums + (i + 1) * c->alphabet;
+        for (uint32_t k = c->first; k < c->end; k++) sums[k] = before[k] + counts[k];
+    }
+}
+
+/* The counts of the chunks at the places first..end - 1 of the order, into c->sum. */
+static void sum_chunks(tp_choice *c, uint32_t first, uint32_t end)
+{
+    const uint32_t *before = c->sums + first * c->alphabet, *sums = c->sums + end * c->alphabet;
+    for (uint32_t k = c->first; k < c->end; k++) c->sum[k] = sums[k] - before[k];
+}
+
+static uint64_t estimate_of(const tp_log2 *log2, tp_choice *c, uint32_t first, uint32_t end, uint64_t total)
+{
+    sum_chunks(c, first, end);
+    return estimate(log2, c, c->sum, total);
+}
+
+/* By sharing a table. */
+static uint64_t loss_of(const tp_log2 *log2, tp_choice *c, const cluster *a, const cluster *b)
+{
+    const uint64_t both = estimate_of(log2, c, a->first, b->end, a->total + b->total);
+    return both > a->cost + b->cost ? both - a->cost - b->cost : 0;
 }
 
 /*
- * One table for all chunks; then, as long as that pays for its record, the own table of the chunk that
- * would gain most; then each is made anew from the chunks that chose it. Returns the cost of everything.
+ * A table for every chunk, in the order of their means; then, as long as one costs more than it saves, or
+ * there are too many, the two neighbours that lose least by it share one. own: about what each chunk costs
+ * under a table of its own. Returns the cost of everything, or UINT64_MAX if it cannot be below `limit`.
  */
-static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c)
+static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_t *own, uint64_t limit)
 {
-    uint64_t own_cost[TP_MAX_CHUNKS], cost[TP_MAX_CHUNKS], all = 0;
     const uint64_t record_cost = TP_COST_OF_BYTES(4 * c->limit) / c->step;
-    uint32_t active = 0;
+    /* What is promised by a sample is more than what comes of it. */
+    const uint64_t worth_a_table = record_cost + record_cost / 2;
+    cluster of[TP_MAX_CHUNKS];
+    chunk_order order;
+    order_chunks(c, &order);
+    uint32_t n = order.n;
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t chunk = order.chunk[i];
+        of[i] = (cluster){
+            .first = i, .end = i + 1, .total = c->total[chunk], .cost = own[chunk], .loss = UINT64_MAX};
+        if (i) of[i].loss = loss_of(log2, c, &of[i - 1], &of[i]);
+        all += own[chunk];
+    }
+    while (n > 1) {
+        uint32_t least = 1;
+        for (uint32_t i = 2; i < n; i++)
+            if (of[i].loss < of[least].loss) least = i;
+        cluster *const a = &of[least - 1], *const b = &of[least];
+        if (b->loss > worth_a_table && n <= TP_MAX_TABLES) break;
+        a->end = b->end;
+        a->total += b->total;
+        a->cost += b->cost + b->loss;
+        all += b->loss;
+        n--;
+        memmove(b, b + 1, (n - least) * sizeof *b);
+        if (least > 1) a->loss = loss_of(log2, c, a - 1, a);
+        if (least < n) b->loss = loss_of(log2, c, a, b);
+    }
+    if (n < 2 || all + n * record_cost >= limit) return UINT64_MAX;
+
+    all = n * record_cost;
     c->selector_bits = 0;
-    c->tables = 1;
-    const uint64_t total = sum_classes(c, 0, c->classes - 1);
-    tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[0]);
-    for (uint32_t i = 0; i < c->chunks; i++) {
-        c->table[i] = 0;
-        c->cost[i] = UINT64_MAX;
-        active += c->total[i] != 0;
-    }
-    saving(log2, c, &c->record[0], c->cost);
-    if (active > 1) {
-        /* A table is made only for a chunk that could by itself earn half of it: where the common table
-         * costs it more than its entropy and its share of what any table wastes. */
-        uint64_t cost_of_all = 0;
-        for (uint32_t i = 0; i < c->chunks; i++)
-            if (c->total[i]) cost_of_all += c->cost[i];
-        const uint64_t entropy = tp_entropy(log2, c->sum, c->alphabet, total);
-        const uint64_t waste = cost_of_all > entropy ? cost_of_all - entropy : 0;
-        for (uint32_t i = 0; i < c->chunks; i++) {
-            own_cost[i] = UINT64_MAX;
-            if (c->total[i] && c->cost[i] > tp_entropy(log2, counts_of(c, i, 0), c->alphabet, c->total[i]) +
-                                                waste / total * c->total[i] + record_cost / 2)
-                own_cost[i] = tp_symbol_record_build(log2, counts_of(c, i, 0), c->alphabet, c->candidates,
-                                                     c->limit, &c->own[i]);
-        }
-        while (c->tables < TP_MAX_TABLES) {
-            uint32_t best = c->chunks;
-            uint64_t most = 0;
-            for (uint32_t i = 0; i < c->chunks; i++) {
-                if (!c->total[i] || own_cost[i] >= c->cost[i]) continue;
-                if (c->cost[i] - own_cost[i] > most) most = c->cost[i] - own_cost[i], best = i;
-            }
-            if (best == c->chunks || saving(log2, c, &c->own[best], cost) <= record_cost) break;
-            for (uint32_t i = 0; i < c->chunks; i++)
-                if (c->total[i] && cost[i] < c->cost[i]) {
-                    c->cost[i] = cost[i];
-                    c->table[i] = (uint8_t)c->tables;
-                }
-            c->record[c->tables++] = c->own[best];
+    c->tables = n;
+    memset(c->sum, 0, c->alphabet * sizeof *c->sum);
+    for (uint32_t t = 0; t < n; t++) {
+        sum_chunks(c, of[t].first, of[t].end);
+        tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[t]);
+        for (uint32_t at = of[t].first; at < of[t].end; at++) {
+            const uint32_t i = order.chunk[at];
+            c->table[i] = (uint8_t)t;
+            c->cost[i] = tp_symbol_record_cost(log2, counts_of(c, i, 0), c->total[i], &c->record[t]);
+            all += c->cost[i];
         }
     }
-    if (c->tables > 1) {
-        uint32_t kept = 0;
-        for (uint32_t t = 0; t < c->tables; t++) {
-            bool used = false;
-            memset(c->sum, 0, c->alphabet * sizeof *c->sum);
-            for (uint32_t i = 0; i < c->chunks; i++) {
-                if (!c->total[i] || c->table[i] != t) continue;
-                const uint32_t *counts = counts_of(c, i, 0);
-                for (uint32_t k = 0; k < c->alphabet; k++) c->sum[k] += counts[k];
-                used = true;
-            }
-            if (!used) continue;
-            tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[kept]);
-            for (uint32_t i = 0; i < c->chunks; i++)
-                if (c->total[i] && c->table[i] == t) {
-                    c->table[i] = (uint8_t)kept;
-                    c->cost[i] =
-                        tp_symbol_record_cost(log2, counts_of(c, i, 0), c->total[i], &c->record[kept]);
-                }
-            kept++;
-        }
-        c->tables = kept;
-    }
-    for (uint32_t i = 0; i < c->chunks; i++)
-        if (c->total[i]) all += c->cost[i];
-    return all + c->tables * record_cost;
+    return all;
 }
 
 /* ------------------------------------------------------------------------------- tables by the group */
 
-/* 2^bits tables, each of neighbouring classes; one without counts gets the table of all. */
-static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits, tp_symbol_record *record)
+/* The first class of table t of so many. */
+static uint32_t first_class(const tp_choice *c, uint32_t tables, uint32_t t)
 {
-    const uint32_t tables = 1u << bits, each = c->classes / tables;
+    return tables == 2 && t == 1 ? c->halves : t * c->classes / tables;
+}
+
+/* About what 2^bits tables, each of neighbouring classes, and their selectors cost. */
+static uint64_t estimate_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits)
+{
+    const uint32_t tables = 1u << bits;
     uint64_t all = tables * TP_COST_OF_BYTES(4 * c->limit) / c->step +
                    TP_COST_OF_BYTES(c->groups * bits / 8) / c->step;
     for (uint32_t t = 0; t < tables; t++) {
-        if (sum_classes(c, t * each, t * each + each - 1))
-            all += tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &record[t]);
+        const uint64_t total = sum_classes(c, first_class(c, tables, t), first_class(c, tables, t + 1) - 1);
+        all += estimate(log2, c, c->sum, total);
+    }
+    return all;
+}
+
+/* Makes them; one without counts gets the table of all. Returns what they cost. */
+static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits)
+{
+    const uint32_t tables = 1u << bits;
+    uint64_t all = tables * TP_COST_OF_BYTES(4 * c->limit) / c->step +
+                   TP_COST_OF_BYTES(c->groups * bits / 8) / c->step;
+    c->selector_bits = bits;
+    c->tables = tables;
+    for (uint32_t t = 0; t < tables; t++) {
+        tp_symbol_record *record = &c->record[t];
+        if (sum_classes(c, first_class(c, tables, t), first_class(c, tables, t + 1) - 1))
+            all += tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, record);
         else if (sum_classes(c, 0, c->classes - 1))
-            tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &record[t]);
+            tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, record);
     }
     return all;
 }
@@ -201,43 +372,42 @@ static void cost_by_group(const tp_log2 *log2, tp_choice *c)
     for (uint32_t i = 0; i < c->chunks; i++) {
         c->table[i] = 0;
         c->cost[i] = 0;
-        for (uint32_t class = 0; c->total[i] && class < c->classes; class ++) {
-            uint64_t total = 0;
+        for (uint32_t class = 0, t = 0; c->total[i] && class < c->classes; class ++) {
+            if (class == first_class(c, c->tables, t + 1)) t++;
             const uint32_t *counts = counts_of(c, i, class);
-            for (uint32_t k = 0; k < c->alphabet; k++) total += counts[k];
-            c->cost[i] +=
-                tp_symbol_record_cost(log2, counts, total, &c->record[class * c->tables / c->classes]);
+            c->cost[i] += tp_symbol_record_cost(log2, counts, count_all(c, counts), &c->record[t]);
         }
     }
 }
 
 uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *c)
 {
-    uint64_t best = UINT64_MAX;
-    tp_symbol_record record[TP_MAX_CLASSES];
+    uint64_t least = UINT64_MAX;
+    unsigned best = 0;
     for (unsigned bits = 0; 1u << bits <= c->classes; bits++) {
-        const uint64_t cost = choose_by_group(log2, c, bits, record);
-        if (cost >= best) continue;
-        best = cost;
-        c->selector_bits = bits;
-        c->tables = 1u << bits;
-        memcpy(c->record, record, c->tables * sizeof *record);
+        const uint64_t cost = c->classes > 1 ? estimate_by_group(log2, c, bits) : 0;
+        if (cost < least) least = cost, best = bits;
     }
-    return best;
+    return choose_by_group(log2, c, best);
 }
 
 void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *c, uint64_t by_group)
 {
     const uint32_t tables = c->tables;
     const unsigned bits = c->selector_bits;
-    uint64_t cost[TP_MAX_CHUNKS];
+    uint64_t cost[TP_MAX_CHUNKS], own[TP_MAX_CHUNKS], least = 0;
     tp_symbol_record record[TP_MAX_CLASSES];
     cost_by_group(log2, c);
     if (c->chunks < 2) return;
+    fold_classes(c);
+    for (uint32_t i = 0; i < c->chunks; i++) {
+        own[i] = estimate(log2, c, counts_of(c, i, 0), c->total[i]);
+        least += own[i];
+    }
+    if (least >= by_group) return; /* even if every chunk had its own table for nothing */
     memcpy(record, c->record, tables * sizeof *record);
     memcpy(cost, c->cost, sizeof cost);
-    fold_classes(c);
-    if (choose_by_chunk(log2, c) < by_group) return;
+    if (choose_by_chunk(log2, c, own, by_group) < by_group) return;
     c->tables = tables;
     c->selector_bits = bits;
     memcpy(c->record, record, tables * sizeof *record);

@@ -19,6 +19,7 @@ typedef struct tp_choice {
     uint32_t *counts;
     uint64_t total[TP_MAX_CHUNKS];
     uint32_t chunks, classes, alphabet, limit, step, groups;
+    uint32_t halves;     /* with two tables by group, the second serves the classes from this one on */
     uint32_t candidates; /* symbols below this may be in tables; others only count */
     /* Out */
     uint32_t tables;              /* 0 if nothing was counted */
@@ -27,17 +28,21 @@ typedef struct tp_choice {
     uint64_t cost[TP_MAX_CHUNKS]; /* of its counted symbols */
     tp_symbol_record record[TP_MAX_TABLES];
     /* Workspace */
+    uint32_t first, end; /* symbols outside do not occur */
     uint32_t class_sum[TP_MAX_CLASSES * TP_MAX_ALPHABET]; /* the counts of all chunks */
     uint32_t sum[TP_MAX_ALPHABET];
-    tp_symbol_record own[TP_MAX_CHUNKS];
+    /* Of the chunks in some order, the counts of the first 0, 1, .. of them: 16 of 2^10 symbols, 4 of 2^12,
+     * 32 of 2^7, or 16 of 2^8 pairs of codes. */
+    uint32_t sums[TP_MAX_ALPHABET * 5];
 } tp_choice;
 
 /*
  * Sorts groups into classes by their means (of the symbols, scaled alike): class[g] = 0..classes - 1,
- * ascending, about equally many each, judged by every step-th group.
+ * ascending, cut where the groups of a class lie closest together, judged by every step-th group. Returns
+ * the class where a second half would start best.
  */
-void tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes,
-                        uint8_t *class);
+uint32_t tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes,
+                            uint8_t *class);
 
 /* First, once the counts are there. Returns how many symbols were counted. */
 uint64_t tp_choice_sum(tp_choice *choice);

@@ -182,9 +182,17 @@ static size_t encode_split(const tp_encode_state *s, unsigned symbol_bits, unsig
 
     for (uint32_t i = 0; i < chunks; i++) {
         const size_t start = i * chunk, bytes = tp_chunk_bytes(s, i, chunk);
-        if (!tp_put_top(s, &w, &shape, s->raw + start, (uint32_t)(bytes / element), low_coded,
-                        &e->plan[i][0], e->hash[i]))
-            return 0;
+        const uint32_t n = (uint32_t)(bytes / element);
+        if (!low_coded && i + 1 < chunks) {
+            const unsigned put = tp_put_two_tops(
+                s, &w, &shape, s->raw + start, n, (uint32_t)(tp_chunk_bytes(s, i + 1, chunk) / element),
+                (const tp_part_plan *const[]){&e->plan[i][0], &e->plan[i + 1][0]}, &e->hash[i]);
+            if (put) {
+                i += put - 1;
+                continue;
+            }
+        }
+        if (!tp_put_top(s, &w, &shape, s->raw + start, n, low_coded, &e->plan[i][0], e->hash[i])) return 0;
         for (unsigned y = 0; low_coded && y < shape.low; y++)
             if (!tp_put_plane(s, &w, s->raw + start, bytes, (unsigned)element, y, &e->plan[i][1 + y],
                               TP_METHOD_LZ4, 0))

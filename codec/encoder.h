@@ -105,5 +105,10 @@ bool tp_put_plane(const tp_encode_state *s, tp_payload_writer *w, const uint8_t 
                   uint64_t hash);
 bool tp_put_top(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *shape, const uint8_t *src,
                 uint32_t n, bool low_coded, const tp_part_plan *plan, uint64_t hash);
+/* Two neighbouring chunks' elements at once, as tp_put_top one after the other would (low planes in the
+ * streams). Returns how many of them were put: 0 where they are no two streams, or do not pay. */
+unsigned tp_put_two_tops(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *shape,
+                         const uint8_t *src, uint32_t n, uint32_t second_n,
+                         const tp_part_plan *const plan[2], const uint64_t hash[2]);
 
 #endif

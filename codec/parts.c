@@ -104,6 +104,39 @@ bool tp_put_plane(const tp_encode_state *s, tp_payload_writer *w, const uint8_t 
     return tp_put_raw(w, plane, n, n, hash);
 }
 
+static tp_w32_encode_job stream_job(const tp_encode_state *s, tp_payload_writer *w, const uint8_t *src,
+                                    uint32_t n, bool low_coded, const tp_part_plan *plan)
+{
+    tp_w32_encode_job job = {.src = src,
+                             .n = n,
+                             .with_low = !low_coded,
+                             .table = &s->encoder->table[plan->table],
+                             .payload = w->at,
+                             .capacity = room(w),
+                             .scratch = s->encoder->scratch};
+    if (s->encoder->choice->selector_bits) {
+        const size_t element_index = (size_t)(src - s->raw) / s->traits->element;
+        job.selectors = s->encoder->selectors + element_index / TP_GROUP;
+        job.selector_bits = (uint8_t)s->encoder->choice->selector_bits;
+    }
+    return job;
+}
+
+/* A stream that lies at w->at; false: it does not pay. */
+static bool put_stream(tp_payload_writer *w, const tp_w32_encode_job *job, size_t whole,
+                       const tp_part_plan *plan, uint64_t hash)
+{
+    if (!job->size || !tp_pays(job->size, whole)) return false;
+    end_part(w, job->size, job->nw, job->nx, job->n, plan->table, plan->mode, hash);
+    w->method = TP_METHOD_RANS;
+    return true;
+}
+
+static bool is_stream(const tp_part_plan *plan)
+{
+    return plan->mode == TP_MODE_W32 || plan->mode == TP_MODE_PAIRS;
+}
+
 bool tp_put_top(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *shape, const uint8_t *src,
                 uint32_t n, bool low_coded, const tp_part_plan *plan, uint64_t hash)
 {
@@ -113,25 +146,10 @@ bool tp_put_top(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *
         return true;
     }
     if (plan->try_lz4 && tp_put_lz4(s, w, src, whole, plan->estimate, n, TP_METHOD_LZ4, hash)) return true;
-    if (plan->mode == TP_MODE_W32 || plan->mode == TP_MODE_PAIRS) {
-        tp_w32_encode_job job = {.src = src,
-                                 .n = n,
-                                 .with_low = !low_coded,
-                                 .table = &s->encoder->table[plan->table],
-                                 .payload = w->at,
-                                 .capacity = room(w),
-                                 .scratch = s->encoder->scratch};
-        if (s->encoder->choice->selector_bits) {
-            const size_t element_index = (size_t)(src - s->raw) / s->traits->element;
-            job.selectors = s->encoder->selectors + element_index / TP_GROUP;
-            job.selector_bits = (uint8_t)s->encoder->choice->selector_bits;
-        }
+    if (is_stream(plan)) {
+        tp_w32_encode_job job = stream_job(s, w, src, n, low_coded, plan);
         s->kernels->w32_encode(shape, &job);
-        if (job.size && tp_pays(job.size, whole)) {
-            end_part(w, job.size, job.nw, job.nx, n, plan->table, plan->mode, hash);
-            w->method = TP_METHOD_RANS;
-            return true;
-        }
+        if (put_stream(w, &job, whole, plan, hash)) return true;
     }
     if (plan->mode == TP_MODE_WIDE && put_wide(s, w, src, n, plan->table, hash)) return true;
     if (!low_coded) return tp_put_raw(w, src, whole, n, hash);
@@ -139,4 +157,19 @@ bool tp_put_top(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *
     for (size_t i = 0; i < n; i++)
         memcpy(s->encoder->plane + i * top, src + i * s->traits->element + shape->low, top);
     return tp_put_raw(w, s->encoder->plane, whole, n, hash);
+}
+
+unsigned tp_put_two_tops(const tp_encode_state *s, tp_payload_writer *w, const tp_shape *shape,
+                         const uint8_t *src, uint32_t n, uint32_t second_n,
+                         const tp_part_plan *const plan[2], const uint64_t hash[2])
+{
+    if (!s->kernels->w32_encode_two) return 0;
+    for (int i = 0; i < 2; i++)
+        if (plan[i]->try_lz4 || !is_stream(plan[i])) return 0;
+    const size_t element = s->traits->element;
+    tp_w32_encode_job first = stream_job(s, w, src, n, false, plan[0]);
+    tp_w32_encode_job second = stream_job(s, w, src + n * element, second_n, false, plan[1]);
+    s->kernels->w32_encode_two(shape, &first, &second);
+    if (!put_stream(w, &first, n * element, plan[0], hash[0])) return 0;
+    return put_stream(w, &second, second_n * element, plan[1], hash[1]) ? 2 : 1;
 }

@@ -1,7 +1,7 @@
 /* What becomes of each part of a frame, decided in integers: mode, table, estimate. */
 #include "codec/encoder.h"
 
-#define COUNT_STEP 4         /* every fourth group is counted */
+#define COUNT_STEP 8         /* every eighth group is counted */
 #define SAMPLE_FROM 32768u   /* elements; below, and at level max, all are counted */
 #define SYMBOL_BIT_PAYS 4096 /* one symbol bit more must save this part of the bytes */
 #define PLANE_STEP 16        /* groups, for a first look at a byte plane */
@@ -19,16 +19,24 @@ static bool lz4_may_pay(const tp_encode_state *s, const uint8_t *src, size_t siz
     const size_t n = (size + element - 1 - index) / element;
     if (!s->lz4) return false;
     if (s->level == TP_LEVEL_MAX || n <= LZ4_SAMPLE * LZ4_SAMPLES) return true;
-    size_t made = 0;
+    /* What the samples may become together; the search ends where they cannot keep to it. */
+    uint64_t left = bytes * (LZ4_SAMPLE * LZ4_SAMPLES) * 99 / 100 / n;
     for (size_t i = 0; i < LZ4_SAMPLES; i++) {
         uint8_t sample[LZ4_SAMPLE];
-        const size_t at = (n - LZ4_SAMPLE) / (LZ4_SAMPLES - 1) * i * element, left = size - at;
-        s->kernels->plane_get(src + at, left < LZ4_SAMPLE * element ? left : LZ4_SAMPLE * element, element,
-                              index, sample);
-        const size_t m = tp_lz4_block(s, sample, LZ4_SAMPLE, s->encoder->block, LZ4_SAMPLE);
-        made += m ? m : LZ4_SAMPLE;
+        const size_t at = (n - LZ4_SAMPLE) / (LZ4_SAMPLES - 1) * i * element, rest = size - at;
+        const uint8_t *from = src + at;
+        if (element > 1) {
+            s->kernels->plane_get(from, rest < LZ4_SAMPLE * element ? rest : LZ4_SAMPLE * element, element,
+                                  index, sample);
+            from = sample;
+        }
+        const size_t room = left < LZ4_SAMPLE ? (size_t)left : LZ4_SAMPLE;
+        size_t made = room ? tp_lz4_block(s, from, LZ4_SAMPLE, s->encoder->block, room) : 0;
+        if (!made) made = LZ4_SAMPLE;
+        if (made > left) return false;
+        left -= made;
     }
-    return tp_pays((uint64_t)made * n, bytes * (LZ4_SAMPLE * LZ4_SAMPLES));
+    return true;
 }
 
 static uint64_t value_of(const uint8_t *p, size_t width)
@@ -152,7 +160,7 @@ static void classify(const tp_encode_state *s, uint32_t n, uint32_t step)
     tp_encoder *e = s->encoder;
     const uint32_t groups = (n + TP_GROUP - 1) / TP_GROUP, last = n % TP_GROUP;
     if (last) e->means[groups - 1] = (uint32_t)((uint64_t)e->means[groups - 1] * TP_GROUP / last);
-    tp_classify_groups(e->means, groups, step, TP_MAX_CLASSES, e->selectors);
+    e->choice->halves = tp_classify_groups(e->means, groups, step, TP_MAX_CLASSES, e->selectors);
 }
 
 /*
@@ -179,27 +187,27 @@ static void choose_codes(const tp_encode_state *s, const tp_shape *shape, uint32
     }
 }
 
-/* Counts chunk i: by class of its groups if there are classes. Every step-th group, from the first. */
+/* Counts chunk i, by class of its groups. Every step-th group, from the first. */
 static void count_chunk(const tp_encode_state *s, const tp_shape *shape, const pair_codes *codes,
                         uint32_t i, const uint8_t *src, uint32_t n)
 {
     tp_encoder *e = s->encoder;
     tp_choice *c = e->choice;
     uint32_t *counts = e->counts + (size_t)i * c->classes * c->alphabet;
+    const uint8_t *class = e->selectors + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP;
     for (uint32_t first = 0; first < n; first += c->step * TP_GROUP)
         c->total[i] += (n - first < TP_GROUP ? n - first : TP_GROUP) / shape->c;
     if (shape->c == 1) {
-        const uint8_t *class =
-            c->classes > 1 ? e->selectors + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP : NULL;
         s->kernels->count_symbols(shape, src, n, c->step, class, c->classes, counts);
         return;
     }
-    s->kernels->count_pairs(shape, codes->code, src, n, c->step, counts);
-    for (unsigned k = 0; k < 255; k++) /* with a code 15: never in a table, counted together as the last */
-        if (k % 16 == 15 || k / 16 == 15) {
-            counts[255] += counts[k];
-            counts[k] = 0;
-        }
+    s->kernels->count_pairs(shape, codes->code, src, n, c->step, class, c->classes, counts);
+    for (uint32_t q = 0; q < c->classes; q++, counts += c->alphabet)
+        for (unsigned k = 0; k < 255; k++) /* a code 15: never in a table, counted together as the last */
+            if (k % 16 == 15 || k / 16 == 15) {
+                counts[255] += counts[k];
+                counts[k] = 0;
+            }
 }
 
 /*
@@ -227,8 +235,8 @@ static void choose_shape(const tp_encode_state *s, tp_shape *shape, const pair_c
         }
     }
     tp_choose_tables_by_chunk(&e->log2, c, cost);
-    if (c->selector_bits == 1) /* two tables: classes 0 and 1, 2 and 3 */
-        for (uint32_t g = 0; g < c->groups; g++) e->selectors[g] >>= 1;
+    if (c->selector_bits == 1)
+        for (uint32_t g = 0; g < c->groups; g++) e->selectors[g] = e->selectors[g] >= c->halves;
     for (uint32_t t = 0; shape->c == 2 && t < c->tables; t++)
         for (uint32_t k = 0; k < c->record[t].count; k++) {
             uint16_t *symbol = &c->record[t].symbol[k];
@@ -253,7 +261,7 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
     pair_codes codes;
     c->counts = e->counts;
     c->chunks = chunks;
-    c->classes = pairs || s->level == TP_LEVEL_FAST ? 1 : TP_MAX_CLASSES;
+    c->classes = s->level == TP_LEVEL_FAST && !pairs ? 1 : TP_MAX_CLASSES;
     c->alphabet = pairs ? 256 : 1u << (shape->T - shape->R);
     c->candidates = pairs ? 255 : c->alphabet;
     c->limit = pairs ? 128 : 64;
@@ -261,16 +269,20 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
     c->groups = (elements + TP_GROUP - 1) / TP_GROUP;
     memset(c->total, 0, sizeof c->total);
     memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);
-    if (pairs) choose_codes(s, shape, elements, &codes);
     if (c->classes > 1) {
+        tp_shape single = *shape;
+        single.c = 1;
         for (uint32_t i = 0; i < chunks; i++) {
             const size_t bytes = tp_chunk_bytes(s, i, chunk);
             e->hash[i] = s->kernels->hash64(s->raw + i * chunk, bytes);
-            s->kernels->group_sums(shape, s->raw + i * chunk, (uint32_t)(bytes / element),
+            s->kernels->group_sums(&single, s->raw + i * chunk, (uint32_t)(bytes / element),
                                    e->means + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP);
         }
         classify(s, elements, c->step);
+    } else {
+        memset(e->selectors, 0, c->groups);
     }
+    if (pairs) choose_codes(s, shape, elements, &codes);
     for (uint32_t i = 0; i < chunks; i++) {
         const uint8_t *src = s->raw + i * chunk;
         const size_t bytes = tp_chunk_bytes(s, i, chunk);

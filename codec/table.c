@@ -6,6 +6,9 @@
 
 #define COST_BIT 65536u                /* costs are in 2^-16 bit */
 #define EXCEPTION_COST (32 * COST_BIT) /* a u32 in the list */
+/* Rarer symbols than one in so many are cheaper as exceptions: 32 bits now and then against a sixteenth of
+ * a slot from all others. */
+#define RARE 16384
 
 void tp_log2_init(tp_log2 *log2)
 {
@@ -42,6 +45,22 @@ uint64_t tp_entropy(const tp_log2 *log2, const uint32_t *counts, uint32_t alphab
     return most > saved ? most - saved : 0;
 }
 
+uint64_t tp_symbol_cost_estimate(const tp_log2 *log2, const uint32_t *counts, uint32_t candidates,
+                                 uint64_t total)
+{
+    if (!total) return 0;
+    const uint64_t least = total / RARE + (total % RARE != 0), most = log2_of(log2, total);
+    uint64_t cost = 0, kept = 0;
+    for (uint32_t i = 0; i < candidates; i++) {
+        const uint64_t c = counts[i];
+        if (c < least) continue;
+        const uint64_t bits = most - log2_of(log2, c);
+        cost += c * (bits < TP_W32_K * COST_BIT ? bits : TP_W32_K * COST_BIT);
+        kept += c;
+    }
+    return cost + (total - kept) * EXCEPTION_COST;
+}
+
 static void weigh(const tp_log2 *log2, uint64_t count, uint32_t F, uint32_t scale, uint64_t *gain,
                   uint64_t *loss)
 {
@@ -58,9 +77,15 @@ static void quantise(const tp_log2 *log2, const uint64_t *count, uint32_t n, uin
                      uint16_t *F)
 {
     uint64_t gain[256], loss[256]; /* of a slot more or less; 0 and UINT64_MAX where that cannot be */
-    uint32_t sum = 0;
+    uint64_t shared = total;       /* by the symbols that are worth more than a slot */
+    uint32_t sum = 0, slots = scale;
+    for (uint32_t i = 0; i < n; i++)
+        if (count[i] * scale < total) {
+            shared -= count[i];
+            slots--;
+        }
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t share = (count[i] * scale + total / 2) / total;
+        uint64_t share = count[i] * scale < total ? 1 : (count[i] * slots + shared / 2) / shared;
         if (share < 1) share = 1;
         if (share > scale - 1) share = scale - 1;
         F[i] = (uint16_t)share;
@@ -68,7 +93,7 @@ static void quantise(const tp_log2 *log2, const uint64_t *count, uint32_t n, uin
         weigh(log2, count[i], F[i], scale, &gain[i], &loss[i]);
     }
     /* Every pass moves the sum by one or, once it is right, moves one slot; 2 * n passes are plenty, since
-     * each share is off by less than 1 but for the n symbols raised to 1. */
+     * each share is off by less than 1. */
     for (uint32_t moves = 0; sum != scale || moves < 2 * n; moves++) {
         uint32_t up = 0, down = 0;
         for (uint32_t i = 1; i < n && sum <= scale; i++)
@@ -88,70 +113,108 @@ static void quantise(const tp_log2 *log2, const uint64_t *count, uint32_t n, uin
     }
 }
 
-typedef struct kept_symbol {
-    uint32_t count;
-    uint32_t symbol;
-} kept_symbol;
+/* Symbols that may become the entries of a table, ascending. */
+typedef struct entry_list {
+    uint32_t n;
+    uint32_t count[TP_MAX_SYMBOLS];
+    uint16_t symbol[TP_MAX_SYMBOLS];
+} entry_list;
 
-/* More frequent first; of equals the lower symbol. */
-static bool before(kept_symbol a, kept_symbol b)
+static void entry_remove(entry_list *list, uint32_t at)
 {
-    return a.count != b.count ? a.count > b.count : a.symbol < b.symbol;
+    list->n--;
+    memmove(list->count + at, list->count + at + 1, (list->n - at) * sizeof list->count[0]);
+    memmove(list->symbol + at, list->symbol + at + 1, (list->n - at) * sizeof list->symbol[0]);
 }
 
-/* The `limit` most frequent symbols, in that order; rarer ones than 1/16384 are cheaper as exceptions: 32
- * bits now and then against a sixteenth of a slot from all others. */
-static uint32_t keep_frequent(const uint32_t *counts, uint32_t candidates, uint64_t total, uint32_t limit,
-                              kept_symbol *kept)
+static void entry_insert(entry_list *list, uint32_t at, uint32_t count, uint32_t symbol)
 {
-    uint32_t n = 0;
+    memmove(list->count + at + 1, list->count + at, (list->n - at) * sizeof list->count[0]);
+    memmove(list->symbol + at + 1, list->symbol + at, (list->n - at) * sizeof list->symbol[0]);
+    list->count[at] = count;
+    list->symbol[at] = (uint16_t)symbol;
+    list->n++;
+}
+
+/* The last of the least frequent. */
+static uint32_t entry_rarest(const entry_list *list)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 1; i < list->n; i++)
+        if (list->count[i] <= list->count[at]) at = i;
+    return at;
+}
+
+static uint32_t entry_commonest(const entry_list *list)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 1; i < list->n; i++)
+        if (list->count[i] > list->count[at]) at = i;
+    return at;
+}
+
+/* The `limit` most frequent symbols (of equals the lower ones) that are not too rare; at least two. */
+static void keep_frequent(const uint32_t *counts, uint32_t candidates, uint64_t total, uint32_t limit,
+                          entry_list *list)
+{
+    const uint64_t least = total / RARE + (total % RARE != 0);
+    list->n = 0;
     for (uint32_t symbol = 0; symbol < candidates; symbol++) {
         const uint32_t c = counts[symbol];
-        if (!c || ((uint64_t)c * 16384 < total && n >= 2)) continue;
-        const kept_symbol new = {c, symbol};
-        if (n == limit && !before(new, kept[n - 1])) continue;
-        uint32_t at = n < limit ? n++ : n - 1;
-        for (; at && before(new, kept[at - 1]); at--) kept[at] = kept[at - 1];
-        kept[at] = new;
+        if (c < least) continue;
+        if (list->n == limit) {
+            const uint32_t rarest = entry_rarest(list);
+            if (list->count[rarest] >= c) continue;
+            entry_remove(list, rarest);
+        }
+        entry_insert(list, list->n, c, symbol);
     }
-    while (n > 2 && (uint64_t)kept[n - 1].count * 16384 < total) n--;
-    return n;
+    if (list->n >= 2) return;
+    if (list->n == 0) entry_insert(list, 0, counts[0], 0); /* nothing but symbols that are no candidates */
+    const uint32_t only = list->symbol[0];
+    /* its neighbour, if there is nothing else; not code 15, the last of 16, where symbols are pairs of
+     * codes */
+    uint32_t second = only % 16 ? only - 1 : only + 1;
+    for (uint32_t symbol = 0; symbol < candidates; symbol++)
+        if (symbol != only && counts[symbol] > counts[second]) second = symbol;
+    entry_insert(list, second > only, counts[second], second);
 }
 
-static uint64_t build(const tp_log2 *log2, const kept_symbol *kept, uint32_t n, uint64_t total,
-                      tp_symbol_record *record)
+static uint64_t build(const tp_log2 *log2, const entry_list *list, uint64_t total, tp_symbol_record *record)
 {
-    kept_symbol two[2] = {{0, 0}, {0, 1}};
-    if (n < 2) { /* a table has at least two entries */
-        if (n == 1) {
-            two[0] = kept[0];
-            /* its neighbour: not code 15, the last of 16, where symbols are pairs of codes */
-            two[1].symbol = kept[0].symbol % 16 ? kept[0].symbol - 1 : kept[0].symbol + 1;
-        }
-        kept = two;
-        n = 2;
+    uint64_t count[TP_MAX_SYMBOLS] = {0}, exceptions = total;
+    for (uint32_t i = 0; i < list->n; i++) {
+        count[i] = list->count[i];
+        exceptions -= count[i];
     }
-    uint64_t count[TP_MAX_SYMBOLS] = {0}, exceptions = total, sum = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        count[i] = kept[i].count;
-        exceptions -= kept[i].count;
-    }
-    count[0] += exceptions; /* they are coded as the commonest symbol */
-    for (uint32_t i = 0; i < n; i++) sum += count[i];
-    uint16_t F[TP_MAX_SYMBOLS];
-    quantise(log2, count, n, sum, 1u << TP_W32_K, F);
-
+    count[entry_commonest(list)] += exceptions; /* they are coded as it */
+    quantise(log2, count, list->n, total, 1u << TP_W32_K, record->F);
     uint64_t cost = exceptions * EXCEPTION_COST;
-    for (uint32_t i = 0; i < n; i++) cost += count[i] * (TP_W32_K * COST_BIT - log2->of[F[i]]);
-
-    record->count = n;
-    for (uint32_t i = 0; i < n; i++) { /* by symbol */
-        uint32_t at = 0;
-        for (uint32_t k = 0; k < n; k++) at += kept[k].symbol < kept[i].symbol;
-        record->symbol[at] = (uint16_t)kept[i].symbol;
-        record->F[at] = F[i];
-    }
+    for (uint32_t i = 0; i < list->n; i++)
+        cost += count[i] * (TP_W32_K * COST_BIT - log2->of[record->F[i]]);
+    record->count = list->n;
+    memcpy(record->symbol, list->symbol, list->n * sizeof record->symbol[0]);
     return cost;
+}
+
+/* The `n` most frequent of the list; *dropped, *slots: the symbols counted and the slots of the others. */
+static void keep_most_frequent(const entry_list *list, uint32_t n, const uint16_t *F, entry_list *kept,
+                               uint64_t *dropped, uint32_t *slots)
+{
+    kept->n = 0;
+    *dropped = *slots = 0;
+    for (uint32_t i = 0; i < list->n; i++) {
+        const uint32_t c = list->count[i];
+        uint32_t before = 0;
+        for (uint32_t k = 0; k < list->n; k++) before += list->count[k] > c;
+        for (uint32_t k = 0; k < i; k++) before += list->count[k] == c;
+        if (before < n) {
+            entry_insert(kept, kept->n, c, list->symbol[i]);
+        } else {
+            *dropped += c;
+            *slots += F[i];
+        }
+    }
 }
 
 uint64_t tp_symbol_record_build(const tp_log2 *log2, const uint32_t *counts, uint32_t alphabet,
@@ -159,13 +222,22 @@ uint64_t tp_symbol_record_build(const tp_log2 *log2, const uint32_t *counts, uin
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < alphabet; i++) total += counts[i];
-    kept_symbol kept[TP_MAX_SYMBOLS];
-    const uint32_t n = keep_frequent(counts, candidates, total, limit, kept);
-    uint64_t cost = build(log2, kept, n, total, record);
+    entry_list list;
+    keep_frequent(counts, candidates, total, limit, &list);
+    uint64_t cost = build(log2, &list, total, record);
     /* At most 32 entries fit one register of a decoder: preferred where it costs less than 0.05 %. */
-    if (n > 32 && limit <= 64) {
+    if (list.n > 32 && limit <= 64) {
+        entry_list fewer;
+        uint64_t dropped;
+        uint32_t slots;
+        keep_most_frequent(&list, 32, record->F, &fewer, &dropped, &slots);
+        /* It is not tried where it must cost more: those without an entry become exceptions instead of at
+         * most K bits, and the others share the slots. */
+        const uint64_t loss = dropped * (EXCEPTION_COST - TP_W32_K * COST_BIT),
+                       gain = total * (TP_W32_K * COST_BIT - log2->of[(1u << TP_W32_K) - slots]);
+        if (loss > gain + cost / 2048) return cost;
         tp_symbol_record small;
-        const uint64_t small_cost = build(log2, kept, 32, total, &small);
+        const uint64_t small_cost = build(log2, &fewer, total, &small);
         if (small_cost <= cost + cost / 2048) {
             *record = small;
             cost = small_cost;

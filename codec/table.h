@@ -31,6 +31,9 @@ typedef struct tp_symbol_record {
  */
 uint64_t tp_symbol_record_build(const tp_log2 *log2, const uint32_t *counts, uint32_t alphabet,
                                 uint32_t candidates, uint32_t limit, tp_symbol_record *record);
+/* About what that would return, without what rounding to 1024 slots and a limit of entries cost. */
+uint64_t tp_symbol_cost_estimate(const tp_log2 *log2, const uint32_t *counts, uint32_t candidates,
+                                 uint64_t total);
 /* Cost of the counted symbols, `total` in all, under a record. */
 uint64_t tp_symbol_record_cost(const tp_log2 *log2, const uint32_t *counts, uint64_t total,
                                const tp_symbol_record *record);

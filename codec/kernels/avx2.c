@@ -2,7 +2,7 @@
  * Kernels for x86-64 with AVX2 and BMI2 (Haswell, Zen and later).
  *
  * The whole file is compiled for the instruction set: nothing that runs before the check for it may live
- * here. Encoding is the portable code, compiled here once more.
+ * here.
  */
 #include <immintrin.h>
 
@@ -15,18 +15,22 @@
 #include "codec/kernels/entries.h"
 #include "codec/kernels/avx2_decode.h"
 
+#include "codec/kernels/counts.h"
+#include "codec/kernels/entries_encode.h"
+#include "codec/kernels/avx2_encode.h"
+
 const tp_kernels tp_kernels_avx2 = {
     .name = "avx2",
     .w32_decode = w32_decode,
     .wide_decode = wide_decode,
-    .w32_encode = tp_portable_w32_encode,
-    .wide_encode = tp_portable_wide_encode,
-    .count_symbols = tp_portable_count_symbols,
-    .count_pairs = tp_portable_count_pairs,
-    .group_sums = tp_portable_group_sums,
+    .w32_encode = w32_encode,
+    .wide_encode = wide_encode,
+    .count_symbols = count_symbols,
+    .count_pairs = count_pairs,
+    .group_sums = group_sums,
     .count_bytes = tp_portable_count_bytes,
-    .plane_get = tp_portable_plane_get,
-    .plane_put = tp_portable_plane_put,
+    .plane_get = plane_get,
+    .plane_put = plane_put,
     .hash64 = hash64,
     .hash128 = hash128,
     .hasher_init = hasher_init,

@@ -47,34 +47,41 @@ static INLINE __m256i entry_bias(__m256i entry, int K)
                           : _mm256_and_si256(_mm256_srli_epi32(entry, 10), _mm256_set1_epi32(1023));
 }
 
-/* 8 lanes decode a symbol each; returns their entries. */
-static INLINE __m256i step(__m256i *x, const uint8_t **w, const uint32_t *table, int K)
+/* 8 lanes decode a symbol each, in two halves: their entries, then their next states. */
+static INLINE __m256i step_entries(__m256i x, const uint32_t *table, int K)
 {
-    const __m256i L = _mm256_set1_epi32(1 << K);
-    __m256i entry = lookup(table, _mm256_and_si256(*x, _mm256_set1_epi32((1 << K) - 1)));
+    return lookup(table, _mm256_and_si256(x, _mm256_set1_epi32((1 << K) - 1)));
+}
+static INLINE __m256i step_states(__m256i x, __m256i entry, __m256i L, const uint8_t **w, int K)
+{
     __m256i next = _mm256_add_epi32(
-        _mm256_mullo_epi32(entry_F(entry, K), _mm256_srli_epi32(*x, K == TP_WIDE_K ? TP_WIDE_K : TP_W32_K)),
+        _mm256_mullo_epi32(entry_F(entry, K), _mm256_srli_epi32(x, K == TP_WIDE_K ? TP_WIDE_K : TP_W32_K)),
         entry_bias(entry, K));
     /* next < 2^28 */
     __m256i take = _mm256_cmpgt_epi32(L, next);
     const unsigned mask = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(take));
     __m256i words = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)*w));
     words = _mm256_shuffle_epi8(words, load256(takes[mask]));
-    *x = _mm256_or_si256(_mm256_sllv_epi32(next, _mm256_and_si256(take, _mm256_set1_epi32(16))), words);
-    *w += 2 * (unsigned)_mm_popcnt_u32(mask);
-    return entry;
+    *w += 2 * (size_t)_mm_popcnt_u32(mask);
+    return _mm256_or_si256(_mm256_sllv_epi32(next, _mm256_and_si256(take, _mm256_set1_epi32(16))), words);
 }
+
+/* Entries are looked up for so many registers before the first of them gets its states: a CPU's scheduler
+ * fills with what waits for them, and then sees nothing of the registers beyond. */
+#define AHEAD 3
 
 /* One group of count streams. */
 static INLINE void steps_template(stream *const *streams, const pace *per_step, int steps, int count, int K)
 {
-    __m256i x[STREAMS][4];
+    const int registers = 4 * count;
+    __m256i x[STREAMS * 4], entry[STREAMS * 4], L = _mm256_set1_epi32(1 << K);
     const uint8_t *w[STREAMS];
     const uint32_t *table[STREAMS];
     uint32_t *out[STREAMS];
+    __asm__("" : "+x"(L)); /* a constant turns the comparison into two instructions */
     UNROLL for (int i = 0; i < count; i++)
     {
-        UNROLL for (int k = 0; k < 4; k++) x[i][k] = load256(streams[i]->x + 8 * k);
+        UNROLL for (int k = 0; k < 4; k++) x[k * count + i] = load256(streams[i]->x + 8 * k);
         w[i] = streams[i]->w;
         table[i] = streams[i]->table;
         out[i] = streams[i]->entries;
@@ -82,15 +89,19 @@ static INLINE void steps_template(stream *const *streams, const pace *per_step, 
     ROLLED for (int t = 0; t < steps; t++)
     {
         UNROLL for (int i = 0; i < count; i++) prefetch_step(streams[i], w[i], per_step, t);
-        UNROLL for (int k = 0; k < 4; k++)
+        UNROLL for (int r = 0; r < registers + AHEAD; r++)
         {
-            UNROLL for (int i = 0; i < count; i++)
-                store256(out[i] + 32 * t + 8 * k, step(&x[i][k], &w[i], table[i], K));
+            const int before = r - AHEAD;
+            if (r < registers) {
+                entry[r] = step_entries(x[r], table[r % count], K);
+                store256(out[r % count] + 32 * t + 8 * (r / count), entry[r]);
+            }
+            if (before >= 0) x[before] = step_states(x[before], entry[before], L, &w[before % count], K);
         }
     }
     UNROLL for (int i = 0; i < count; i++)
     {
-        UNROLL for (int k = 0; k < 4; k++) store256(streams[i]->x + 8 * k, x[i][k]);
+        UNROLL for (int k = 0; k < 4; k++) store256(streams[i]->x + 8 * k, x[k * count + i]);
         streams[i]->w = w[i];
     }
 }

@@ -7,8 +7,8 @@
  * 1. split: elements to raw rows, low planes, and a rank (table entry) a symbol, in the order of stage 2.
  *
  * 2. rANS: 32 states in two registers. A step is one chain of dependent operations, some 20 cycles, and
- * there is one stream only. So what depends on nothing but the rank is looked up beside the chain, and the
- * chain itself has no division, no correction and no mask register.
+ * some 13 of work. So what depends on nothing but the rank is looked up beside the chain, the chain itself
+ * has no division, no correction and no mask register, and two streams run interleaved where there are two.
  *
  * Words are written in the order of coding and turned around at the end: hence lanes are kept last to
  * first.
@@ -35,25 +35,12 @@ typedef struct symbol_map {
 } symbol_map;
 
 /* What depends on the table only, as stage 2 wants it (u16 by rank). */
-#define BIAS_BITS 11
+#define SHIFT_BITS 5
 typedef struct rans_table {
     __m512i F[4];
-    __m512i bias[4];         /* and the shift above BIAS_BITS */
+    __m512i bias[4];         /* above SHIFT_BITS that hold the shift */
     __m512i low[4], high[4]; /* halves of the reciprocal */
 } rans_table;
-
-/*
- * x / F = x * m >> 32 + shift for all x < F << 16, with m = ceil(2^(32 + shift) / F): m * F exceeds
- * 2^(32 + shift) by e < F, and x * e < F * F << 16 < 2^(32 + shift), as F / 2 <= 2^shift < F < 2^14; and
- * m < 2^32. For F = 1 that would be m = 2^32: 2^32 - 1 yields x - 1, made good by a bias larger by L - 1.
- */
-static void rans_constants(uint32_t F, uint32_t start, uint32_t L, uint32_t *m, uint32_t *bias,
-                           uint32_t *shift)
-{
-    *shift = F > 2 ? 31 - (uint32_t)__builtin_clz(F - 1) : 0;
-    *m = F > 1 ? (uint32_t)((((uint64_t)1 << (32 + *shift)) + F - 1) / F) : UINT32_MAX;
-    *bias = F > 1 ? start : start + L - 1;
-}
 
 static void rans_table_init(rans_table *to, const tp_w32_encode_table *from)
 {
@@ -63,7 +50,7 @@ static void rans_table_init(rans_table *to, const tp_w32_encode_table *from)
         uint32_t m, bias, shift;
         rans_constants(from->F[i], from->start[i], TP_W32_L, &m, &bias, &shift);
         part[0][i] = from->F[i];
-        part[1][i] = (uint16_t)(bias | shift << BIAS_BITS);
+        part[1][i] = (uint16_t)(bias << SHIFT_BITS | shift); /* bias < 2^11 */
         part[2][i] = (uint16_t)m;
         part[3][i] = (uint16_t)(m >> 16);
     }
@@ -122,7 +109,7 @@ typedef struct split {
     const uint8_t *src;
     uint8_t *raw, *low; /* low: NULL if not stored */
     size_t low_stride;
-    uint8_t *ranks;       /* 1024 / c bytes: by step 32, last lane first */
+    uint8_t *ranks;       /* 1024 bytes: of two steps (pairs: one) 64 */
     uint32_t *exceptions; /* room for 1024 / c */
     uint32_t position;    /* of the group's first element (pairs: pair) */
 } split;
@@ -156,7 +143,20 @@ static INLINE uint32_t *add_exceptions(tp_shape s, uint64_t missing, const uint8
     return exceptions;
 }
 
-/* Ranks of a row's symbols (v: its tops) to `ranks`, exceptions to the list. */
+/* The bytes of a row of four steps, for two steps at a time. */
+static INLINE void by_two_steps(__m512i a, __m512i b, uint8_t *dst)
+{
+    const __m512i evens = _mm512_load_si512(paired_evens);
+    _mm512_store_si512(dst, _mm512_permutex2var_epi16(a, evens, b));
+    const __m512i odds = _mm512_add_epi16(evens, _mm512_set1_epi16(1));
+    _mm512_store_si512(dst + 64, _mm512_permutex2var_epi16(a, odds, b));
+}
+
+/*
+ * Ranks of a row's symbols (v: its tops) to `ranks`, exceptions to the list. A u16 a lane, in the order of
+ * `paired`: its low byte is the rank of one step, its high byte that of the next; of a pair, only the low
+ * byte counts.
+ */
 static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m512i v[2], const uint8_t *src,
                                   uint32_t position, uint8_t *ranks, uint32_t *exceptions)
 {
@@ -176,9 +176,7 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
                                             position + 64 * (uint32_t)h, exceptions);
             }
         }
-        by_step4(rank[0], rank[1], rank);
-        _mm512_store_si512(ranks, rank[0]);
-        _mm512_store_si512(ranks + 64, rank[1]);
+        by_two_steps(rank[0], rank[1], ranks);
         return exceptions;
     }
     __m512i rank, symbol[2];
@@ -234,10 +232,7 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
                         : _mm512_mask_mov_epi8(rank, missing, common);
         exceptions = add_exceptions(s, missing, src, position, exceptions);
     }
-    if (s.c == 2)
-        _mm256_store_si256((__m256i *)(void *)ranks, by_step1(rank));
-    else
-        _mm512_store_si512(ranks, by_step2(rank));
+    _mm512_store_si512(ranks, _mm512_permutexvar_epi16(_mm512_load_si512(paired), rank));
     return exceptions;
 }
 
@@ -302,7 +297,7 @@ static INLINE uint32_t split_template(tp_shape s, const split *to)
             }
             exceptions = row_ranks(s, map, v, row, position, ranks, exceptions);
             position += row_symbols;
-            ranks += row_symbols;
+            ranks += 1024 / s.T;
         }
         _mm512_storeu_si512(raw, word[0]);
         _mm512_storeu_si512(raw + 64, word[1]);
@@ -332,7 +327,7 @@ static INLINE uint32_t split_template(tp_shape s, const split *to)
         }
         exceptions = row_ranks(s, map, v, row, position, ranks, exceptions);
         position += row_symbols;
-        ranks += row_symbols;
+        ranks += 1024 / s.T;
     }
     return (uint32_t)(exceptions - to->exceptions);
 }
@@ -346,104 +341,156 @@ static NOINLINE uint32_t split_group(const tp_shape *shape, const split *to)
 
 /* ---- rANS ---- */
 
-/* Lanes 31 .. 0 as unpacked u16: x[0] has 31..28, 23..20, ..., x[1] the others. */
+/* x[0]: lanes 31 .. 16, x[1]: 15 .. 0. */
 typedef struct rans_state {
     __m512i x[2];
     uint8_t *w;
 } rans_state;
 
-static INLINE void rans_step(__m512i x[2], uint8_t **w, __m512i F, __m512i bias, __m512i shift, __m512i low,
-                             __m512i high, int K)
+/*
+ * A step of 32 lanes, given by lane (u16 in the order of `paired`): F, the shift in the low SHIFT_BITS, the
+ * halves of the reciprocal, and the bias, above SHIFT_BITS if it comes with the shift.
+ */
+static INLINE void rans_step(__m512i x[2], uint8_t **w, __m512i F, __m512i shift, __m512i low, __m512i high,
+                             const __m512i *bias, int K)
 {
     const __m512i zero = _mm512_setzero_si512();
+    const __m512i rest = _mm512_sub_epi16(_mm512_set1_epi16((short)(1 << K)), F); /* L - F */
     /* words of the states x >= F << 16 */
-    __m512i upper = _mm512_permutex2var_epi16(x[0], _mm512_load_si512(pack_high), x[1]);
-    __m512i lower = _mm512_permutex2var_epi16(x[0], _mm512_load_si512(pack_low), x[1]);
-    __mmask32 give = _mm512_cmpge_epu16_mask(upper, F);
-    give_words(lower, give, *w);
+    __mmask16 full[2];
+    full[0] = _mm512_cmpge_epu32_mask(x[0], _mm512_unpacklo_epi16(zero, F));
+    full[1] = _mm512_cmpge_epu32_mask(x[1], _mm512_unpackhi_epi16(zero, F));
+    const __mmask32 give = _mm512_kunpackw(full[1], full[0]);
+    give_words(_mm512_permutex2var_epi16(x[0], _mm512_load_si512(even16), x[1]), give, *w);
     *w += 2 * (unsigned)_mm_popcnt_u32(give);
 
-    const __m512i rest = _mm512_sub_epi16(_mm512_set1_epi16((short)(1 << K)), F); /* L - F */
     UNROLL for (int h = 0; h < 2; h++)
     {
-        __m512i limit = h ? _mm512_unpackhi_epi16(zero, F) : _mm512_unpacklo_epi16(zero, F);
         __m512i m = h ? _mm512_unpackhi_epi16(low, high) : _mm512_unpacklo_epi16(low, high);
-        __m512i b = h ? _mm512_unpackhi_epi16(bias, zero) : _mm512_unpacklo_epi16(bias, zero);
         __m512i r = h ? _mm512_unpackhi_epi16(rest, zero) : _mm512_unpacklo_epi16(rest, zero);
         __m512i s = h ? _mm512_unpackhi_epi16(shift, zero) : _mm512_unpacklo_epi16(shift, zero);
-        /* both below 2^31: the sign of the difference selects */
-        __m512i keep = _mm512_srai_epi32(_mm512_sub_epi32(x[h], limit), 31);
-        __m512i v = _mm512_ternarylogic_epi32(keep, x[h], _mm512_srli_epi32(x[h], 16), 0xca);
-        __m512i even = _mm512_srli_epi64(_mm512_mul_epu32(v, m), 32);
+        __m512i b = !bias ? _mm512_srli_epi32(s, SHIFT_BITS)
+                    : h   ? _mm512_unpackhi_epi16(*bias, zero)
+                          : _mm512_unpacklo_epi16(*bias, zero);
+        __m512i v = _mm512_mask_srli_epi32(x[h], full[h], x[h], 16);
+        __m512i even = _mm512_mul_epu32(v, m);
         __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(v, 32), _mm512_srli_epi64(m, 32));
-        __m512i q = _mm512_srlv_epi32(_mm512_mask_mov_epi32(even, 0xaaaa, odd), s);
+        /* the upper halves of all products, shifted */
+        __m512i q = shift_right32(_mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB), s);
         /* (q << K) + v - q * F + start */
         x[h] = _mm512_add_epi32(_mm512_add_epi32(v, b), _mm512_mullo_epi32(q, r));
     }
 }
 
-/* What the next group's split touches, to be prefetched: never read, so it may lie anywhere. */
-typedef struct split_ahead {
-    const uint8_t *src, *raw;
-    size_t src_step, raw_step; /* bytes that belong to a step */
-} split_ahead;
+#define ENCODE_STREAMS 2 /* most that run interleaved */
 
-/* One group. src_lines: cache lines of source that belong to a step. */
-static INLINE void rans_template(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps,
-                                 split_ahead next, int entries, int src_lines)
+/* A stream in the second stage. */
+typedef struct ranking {
+    rans_state state;
+    const rans_table *table;
+    const uint8_t *ranks; /* of a group */
+    /* What the next group's split touches: prefetched only, so it may lie anywhere. */
+    const uint8_t *next_src, *next_raw, *next_low[3];
+} ranking;
+
+/* Bytes of each that belong to a step. */
+typedef struct split_pace {
+    size_t src, raw, low;
+} split_pace;
+
+/* src_lines, low_planes: cache lines of each that belong to a step. */
+static INLINE void prefetch_split(const ranking *r, const split_pace *at, int src_lines, int low_planes)
 {
-    const rans_table t = *table;
-    __m512i x[2] = {s->x[0], s->x[1]};
-    uint8_t *w = s->w;
-    ROLLED for (const uint8_t *p = ranks + 32 * steps; p != ranks;)
-    {
-        p -= 32;
-        __m512i rank = load_widened(p);
-        __m512i bias = lookup16(t.bias, rank, entries), shift = _mm512_srli_epi16(bias, BIAS_BITS);
-        bias = _mm512_and_si512(bias, _mm512_set1_epi16((1 << BIAS_BITS) - 1));
-        rans_step(x, &w, lookup16(t.F, rank, entries), bias, shift, lookup16(t.low, rank, entries),
-                  lookup16(t.high, rank, entries), TP_W32_K);
-        UNROLL for (int i = 0; i < src_lines; i++) PREFETCH(next.src + 64 * i);
-        PREFETCH(next.raw);
-        next.src += next.src_step;
-        next.raw += next.raw_step;
-    }
-    s->x[0] = x[0];
-    s->x[1] = x[1];
-    s->w = w;
+    UNROLL for (int k = 0; k < src_lines; k++) PREFETCH(r->next_src + at->src + 64 * k);
+    UNROLL for (int k = 0; k < low_planes; k++) PREFETCH(r->next_low[k] + at->low);
+    PREFETCH(r->next_raw + at->raw);
 }
 
-typedef void rans_function(rans_state *s, const rans_table *table, const uint8_t *ranks, int steps,
-                           split_ahead next);
-#define RANS(entries, lines)                                                                               \
-    static void rans_##entries##_##lines(rans_state *s, const rans_table *table, const uint8_t *ranks,     \
-                                         int steps, split_ahead next)                                      \
-    {                                                                                                      \
-        rans_template(s, table, ranks, steps, next, entries, lines);                                       \
-    }
-RANS(32, 1)
-RANS(64, 1)
-RANS(32, 2)
-RANS(64, 2)
-RANS(128, 2)
-RANS(32, 4)
-RANS(64, 4)
-RANS(128, 4)
-
-static rans_function *rans_find(uint32_t entries, size_t src_step)
+/* One group of count streams. */
+static INLINE void rans_template(ranking *const *streams, const split_pace *per_step, int count,
+                                 int entries, int src_lines, int low_planes)
 {
-    if (src_step <= 64) return entries <= 32 ? rans_32_1 : rans_64_1;
-    if (src_step == 128) return entries <= 32 ? rans_32_2 : entries <= 64 ? rans_64_2 : rans_128_2;
-    return entries <= 32 ? rans_32_4 : entries <= 64 ? rans_64_4 : rans_128_4;
+    const int per_load = entries > 64 ? 1 : 2; /* steps; only pairs have so many entries */
+    __m512i x[ENCODE_STREAMS][2];
+    uint8_t *w[ENCODE_STREAMS];
+    rans_table table[ENCODE_STREAMS];
+    UNROLL for (int i = 0; i < count; i++)
+    {
+        x[i][0] = streams[i]->state.x[0];
+        x[i][1] = streams[i]->state.x[1];
+        w[i] = streams[i]->state.w;
+        table[i] = *streams[i]->table;
+    }
+    split_pace at_split = {0, 0, 0};
+    ROLLED for (int at = TP_GROUP - 64; at >= 0; at -= 64)
+    {
+        __m512i ranks[ENCODE_STREAMS];
+        UNROLL for (int i = 0; i < count; i++) ranks[i] = _mm512_load_si512(streams[i]->ranks + at);
+        UNROLL for (int k = per_load - 1; k >= 0; k--)
+        {
+            UNROLL for (int i = 0; i < count; i++)
+            {
+                const rans_table *t = &table[i];
+                const __m512i rank = k ? _mm512_srli_epi16(ranks[i], 8) : ranks[i];
+                rans_step(x[i], &w[i], lookup16(t->F, rank, entries), lookup16(t->bias, rank, entries),
+                          lookup16(t->low, rank, entries), lookup16(t->high, rank, entries), NULL,
+                          TP_W32_K);
+                prefetch_split(streams[i], &at_split, src_lines, low_planes);
+            }
+            at_split.src += per_step->src;
+            at_split.raw += per_step->raw;
+            at_split.low += per_step->low;
+        }
+    }
+    UNROLL for (int i = 0; i < count; i++)
+    {
+        streams[i]->state.x[0] = x[i][0];
+        streams[i]->state.x[1] = x[i][1];
+        streams[i]->state.w = w[i];
+    }
+}
+
+typedef void rans_function(ranking *const *streams, const split_pace *per_step);
+#define RANS(count, entries, lines, planes)                                                                \
+    static void rans##count##_##entries##_##lines##_##planes(ranking *const *streams,                      \
+                                                             const split_pace *per_step)                   \
+    {                                                                                                      \
+        rans_template(streams, per_step, count, entries, lines, planes);                                   \
+    }
+#define RANS_COUNTS(entries, lines, planes)                                                                \
+    RANS(1, entries, lines, planes)                                                                        \
+    RANS(2, entries, lines, planes)                                                                        \
+    static rans_function *const rans_##entries##_##lines##_##planes[ENCODE_STREAMS] = {                    \
+        rans1_##entries##_##lines##_##planes,                                                              \
+        rans2_##entries##_##lines##_##planes,                                                              \
+    };
+RANS_COUNTS(32, 1, 0) /* bf16, fp8 */
+RANS_COUNTS(64, 1, 0)
+RANS_COUNTS(32, 1, 1) /* f16 */
+RANS_COUNTS(64, 1, 1)
+RANS_COUNTS(32, 2, 1) /* f32 */
+RANS_COUNTS(64, 2, 1)
+RANS_COUNTS(32, 4, 3) /* f64 */
+RANS_COUNTS(64, 4, 3)
+RANS_COUNTS(128, 2, 0) /* bf16 pairs */
+RANS_COUNTS(128, 4, 2) /* f32 pairs: one plane, two lines */
+
+/* By the number of streams less one. */
+static rans_function *const *rans_find(const tp_shape *shape, uint32_t entries)
+{
+    if (shape->c == 2) return shape->low ? rans_128_4_2 : rans_128_2_0;
+    if (shape->low == 6) return entries <= 32 ? rans_32_4_3 : rans_64_4_3;
+    if (shape->low == 2) return entries <= 32 ? rans_32_2_1 : rans_64_2_1;
+    if (shape->low == 1) return entries <= 32 ? rans_32_1_1 : rans_64_1_1;
+    return entries <= 32 ? rans_32_1_0 : rans_64_1_0;
 }
 
 /* States, lane 0 first. */
 static void rans_store_states(const rans_state *s, uint8_t *out)
 {
-    _Alignas(64) uint32_t x[2][16];
-    _mm512_store_si512(x[0], s->x[0]);
-    _mm512_store_si512(x[1], s->x[1]);
-    for (int p = 0; p < 32; p++) tp_store32(out + 4 * (31 - p), x[p / 4 % 2][p / 8 * 4 + p % 4]);
+    const __m512i turn = _mm512_load_si512(turn32);
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi32(turn, s->x[1]));
+    _mm512_storeu_si512(out + 64, _mm512_permutexvar_epi32(turn, s->x[0]));
 }
 
 /* nw words from src to dst, last first. */
@@ -461,95 +508,147 @@ static void turn_words(const uint8_t *src, size_t nw, uint8_t *dst)
     }
 }
 
-#define ENCODE_ELEMENTS ((size_t)131072 + TP_GROUP)
-#define SCRATCH_LIST (2 * ENCODE_ELEMENTS + 64) /* words and one vector too many, then exceptions */
-_Static_assert(SCRATCH_LIST + 4 * ENCODE_ELEMENTS <= TP_ENCODE_SCRATCH, "encode scratch");
+/* ---- streams ---- */
+
+/* Behind the scratch of all streams: what comes before the words of the second one, until it is known where
+ * that is. */
+_Static_assert(ENCODE_STREAMS *SCRATCH_STREAM + TP_STREAM_MOST_BEFORE_WORDS <= TP_ENCODE_SCRATCH,
+               "encode scratch");
+
+typedef struct encoding {
+    tp_w32_encode_job *job;
+    uint32_t group; /* groups left: the next is the one before */
+    split to;
+    ranking run;
+    uint8_t *start;           /* of what comes before the words */
+    uint8_t *words;           /* in order of coding */
+    uint8_t *list, *list_end; /* exceptions */
+    symbol_map maps[MAX_SELECTED];
+    rans_table tables[MAX_SELECTED];
+    _Alignas(64) uint8_t ranks[TP_GROUP];
+} encoding;
+
+/* Returns the entries of the largest table. */
+static uint32_t encoding_start(encoding *e, const tp_shape *shape, tp_w32_encode_job *job, uint8_t *start,
+                               uint8_t *scratch)
+{
+    const __m512i least = _mm512_set1_epi32(TP_W32_L);
+    uint32_t entries = 0;
+    e->job = job;
+    e->group = (job->n + TP_GROUP - 1) / TP_GROUP;
+    e->start = start;
+    e->words = scratch;
+    e->list = e->list_end = scratch + SCRATCH_STREAM;
+    e->run.state.x[0] = e->run.state.x[1] = least;
+    e->run.state.w = scratch;
+    e->run.ranks = e->to.ranks = e->ranks;
+    e->to.low_stride = (size_t)e->group * TP_GROUP * 2;
+    for (unsigned i = 0; i < 1u << job->selector_bits; i++) {
+        symbol_map_init(&e->maps[i], shape, job->table + i);
+        rans_table_init(&e->tables[i], job->table + i);
+        if (job->table[i].count > entries) entries = job->table[i].count;
+    }
+    return entries;
+}
+
+/* The first stage for the next group. */
+static void encoding_split(encoding *e, const tp_shape *shape)
+{
+    const tp_w32_encode_job *job = e->job;
+    const size_t element = tp_shape_element(shape), step = TP_GROUP * element;
+    const uint32_t g = --e->group, groups = (job->n + TP_GROUP - 1) / TP_GROUP;
+    const unsigned selector = job->selectors ? job->selectors[g] : 0;
+    const tp_w32_encode_table *table = job->table + selector;
+    const size_t left = job->n - (size_t)g * TP_GROUP;
+    const size_t raw_step = (size_t)128 * shape->R, low_step = (size_t)TP_GROUP * (shape->low == 1 ? 1 : 2);
+    uint8_t *const raw = e->start + 128;
+    _Alignas(64) uint8_t padded[TP_GROUP * 8];
+    uint32_t exceptions[TP_GROUP];
+
+    e->to.src = job->src + g * step;
+    if (left < TP_GROUP) {
+        pad_last_group(shape, table, e->to.src, left, padded);
+        e->to.src = padded;
+    }
+    e->to.map = &e->maps[selector];
+    e->to.raw = raw + g * raw_step;
+    e->to.low = shape->low && job->with_low ? raw + groups * raw_step + g * low_step : NULL;
+    e->to.position = g * (TP_GROUP / shape->c);
+    e->to.exceptions = exceptions;
+    const uint32_t count = split_group(shape, &e->to);
+    e->list -= 4 * (size_t)count;
+    memcpy(e->list, exceptions, 4 * (size_t)count);
+    e->run.table = &e->tables[selector];
+    e->run.next_src = job->src + (g ? g - 1 : 0) * step;
+    e->run.next_raw = raw + (g ? g - 1 : 0) * raw_step;
+    const uint8_t *low = raw + groups * raw_step + (g ? g - 1 : 0) * low_step;
+    for (unsigned k = 0; k < 3; k++)
+        e->run.next_low[k] =
+            !e->to.low ? e->run.next_raw : low + k * (shape->c == 2 ? 64 : e->to.low_stride);
+}
+
+/* The payload, if it fits in its capacity. */
+static void encoding_end(const encoding *e, const tp_shape *shape)
+{
+    tp_w32_encode_job *job = e->job;
+    const size_t words_at = tp_stream_words_at(shape, job->n, job->with_low);
+    job->nw = (uint32_t)(e->run.state.w - e->words) / 2;
+    job->nx = (uint32_t)(e->list_end - e->list) / 4;
+    const size_t used = tp_stream_used(shape, job->n, job->with_low, job->nw, job->nx, job->selector_bits);
+    const size_t size = (size_t)tp_align(used, 128);
+    if (size > job->capacity) return;
+    if (e->start != job->payload) memcpy(job->payload, e->start, words_at);
+    rans_store_states(&e->run.state, job->payload);
+    uint8_t *out = job->payload + words_at;
+    turn_words(e->words, job->nw, out);
+    tp_w32_stream_end(job, out + 2 * (size_t)job->nw, e->list, size);
+}
+
+/* One group of each of count streams. */
+static void encoding_groups(encoding *const *encodings, int count, const tp_shape *shape,
+                            rans_function *const *run)
+{
+    ranking *streams[ENCODE_STREAMS];
+    const size_t steps = 32u / shape->c;
+    const split_pace per_step = {TP_GROUP * tp_shape_element(shape) / steps, (size_t)128 * shape->R / steps,
+                                 (size_t)TP_GROUP * (shape->low == 1 ? 1 : 2) / steps};
+    for (int i = 0; i < count; i++) {
+        encoding_split(encodings[i], shape);
+        streams[i] = &encodings[i]->run;
+    }
+    run[count - 1](streams, &per_step);
+}
 
 static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
 {
-    _Alignas(64) uint8_t ranks[TP_GROUP], padded[TP_GROUP * 8];
-    uint32_t exceptions[TP_GROUP];
-    symbol_map maps[MAX_SELECTED];
-    rans_table tables[MAX_SELECTED];
-    const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
-    const size_t element = tp_shape_element(shape),
-                 words_at = tp_stream_words_at(shape, job->n, job->with_low);
-    const unsigned selected = 1u << job->selector_bits;
-    const size_t low_step = (size_t)TP_GROUP * (shape->low == 1 ? 1 : 2);
-    const int steps = 32 / shape->c;
-    uint32_t entries = 0;
-
+    encoding e, *const one[] = {&e};
     job->size = 0;
-    if (words_at > job->capacity) return;
-    for (unsigned i = 0; i < selected; i++) {
-        symbol_map_init(&maps[i], shape, job->table + i);
-        rans_table_init(&tables[i], job->table + i);
-        if (job->table[i].count > entries) entries = job->table[i].count;
-    }
+    if (tp_stream_words_at(shape, job->n, job->with_low) > job->capacity) return;
+    const uint32_t entries = encoding_start(&e, shape, job, job->payload, job->scratch);
+    rans_function *const *run = rans_find(shape, entries);
+    while (e.group) encoding_groups(one, 1, shape, run);
+    encoding_end(&e, shape);
+}
 
-    const __m512i least = _mm512_set1_epi32(TP_W32_L);
-    rans_state state = {{least, least}, job->scratch};
-    uint8_t *const list_end = job->scratch + TP_ENCODE_SCRATCH;
-    uint8_t *list = list_end;
-    uint8_t *const planes = job->payload + 128 + (size_t)groups * 128 * shape->R;
-    split_ahead next = {.src_step = TP_GROUP * element / (size_t)steps,
-                        .raw_step = (size_t)128 * shape->R / (size_t)steps};
-    rans_function *const run = rans_find(entries, next.src_step);
-    split to = {.ranks = ranks, .exceptions = exceptions, .low_stride = (size_t)groups * TP_GROUP * 2};
-    for (uint32_t g = groups; g-- > 0;) {
-        const unsigned selector = job->selectors ? job->selectors[g] : 0;
-        const tp_w32_encode_table *table = job->table + selector;
-        const size_t left = job->n - (size_t)g * TP_GROUP;
-        to.src = job->src + (size_t)g * TP_GROUP * element;
-        if (left < TP_GROUP) {
-            /* Elements of the common symbol, all other bits zero: no other code needs to know of padding,
-             * and the missing half of an odd last pair becomes what it has to be. */
-            const uint32_t common = table->symbol[table->common];
-            memset(padded, 0, TP_GROUP * element);
-            for (size_t i = left; i < TP_GROUP; i++) {
-                const uint32_t symbol = shape->c == 1 ? common : common >> 8 * (i & 1) & 255;
-                const uint32_t top = tp_symbol_bits(*shape, symbol);
-                memcpy(padded + i * element + shape->low, &top, shape->T / 8);
-            }
-            memcpy(padded, to.src, left * element);
-            to.src = padded;
-        }
-        to.map = &maps[selector];
-        to.raw = job->payload + 128 + (size_t)g * 128 * shape->R;
-        to.low = shape->low && job->with_low ? planes + g * low_step : NULL;
-        to.position = g * (TP_GROUP / shape->c);
-        const uint32_t count = split_group(shape, &to);
-        list -= 4 * (size_t)count;
-        memcpy(list, exceptions, 4 * (size_t)count);
-        next.src = job->src + (size_t)(g ? g - 1 : 0) * TP_GROUP * element;
-        next.raw = job->payload + 128 + (size_t)(g ? g - 1 : 0) * 128 * shape->R;
-        run(&state, &tables[selector], ranks, steps, next);
-    }
-
-    job->nw = (uint32_t)(state.w - job->scratch) / 2;
-    job->nx = (uint32_t)(list_end - list) / 4;
-    const size_t used = tp_stream_used(shape, job->n, job->with_low, job->nw, job->nx, job->selector_bits);
-    const size_t size = (used + 127) & ~(size_t)127;
-    if (size > job->capacity) return;
-    rans_store_states(&state, job->payload);
-    uint8_t *out = job->payload + words_at;
-    turn_words(job->scratch, job->nw, out);
-    out += 2 * (size_t)job->nw;
-    if (job->nw & 1) {
-        memset(out, 0, 2);
-        out += 2;
-    }
-    if (job->selector_bits) {
-        const size_t bytes = tp_selector_bytes(job->n, job->selector_bits);
-        memset(out, 0, bytes);
-        for (uint32_t g = 0; g < groups; g++)
-            out[g * job->selector_bits / 8] |= (uint8_t)(job->selectors[g] << (g * job->selector_bits & 7));
-        out += bytes;
-    }
-    memcpy(out, list, 4 * (size_t)job->nx);
-    out += 4 * (size_t)job->nx;
-    memset(out, 0, (size_t)(job->payload + size - out));
-    job->size = size;
+static void w32_encode_two(const tp_shape *shape, tp_w32_encode_job *first, tp_w32_encode_job *second)
+{
+    encoding a, b;
+    encoding *const both[] = {&a, &b}, *const only_b[] = {&b};
+    uint8_t *const scratch = first->scratch;
+    first->size = second->size = 0;
+    if (tp_stream_words_at(shape, first->n, first->with_low) > first->capacity) return;
+    const uint32_t entries_a = encoding_start(&a, shape, first, first->payload, scratch);
+    const uint32_t entries_b =
+        encoding_start(&b, shape, second, scratch + 2 * SCRATCH_STREAM, scratch + SCRATCH_STREAM);
+    rans_function *const *run = rans_find(shape, entries_a > entries_b ? entries_a : entries_b);
+    while (a.group > b.group) encoding_groups(both, 1, shape, run);
+    while (b.group > a.group) encoding_groups(only_b, 1, shape, run);
+    while (a.group) encoding_groups(both, 2, shape, run);
+    encoding_end(&a, shape);
+    if (!first->size) return;
+    second->payload = first->payload + first->size;
+    second->capacity = first->capacity - first->size;
+    encoding_end(&b, shape);
 }
 
 #endif

@@ -23,6 +23,12 @@ static INLINE __m512i shift_right16(__m512i v, __m512i by)
     return _mm512_shrdv_epi16(v, _mm512_setzero_si512(), by);
 }
 
+/* v >> (by mod 32), by lane of u32 */
+static INLINE __m512i shift_right32(__m512i v, __m512i by)
+{
+    return _mm512_shrdv_epi32(v, _mm512_setzero_si512(), by);
+}
+
 /* The lanes in take get the words at w, one after the other, the others keep v. Reads 64 bytes. */
 static INLINE __m512i take_words(__m512i v, __mmask32 take, const uint8_t *w)
 {
@@ -50,15 +56,6 @@ static const _Alignas(64) uint8_t zip8[128] = {ZIP64(0, 64), ZIP64(32, 64)};
 static const _Alignas(64) uint8_t widen8[128] = {ZIP64(0, 0), ZIP64(32, 0)}; /* each byte twice */
 static const _Alignas(64) uint8_t even8[64] = {RUN32(0, 2), RUN32(64, 2)};
 static const _Alignas(64) uint8_t odd8[64] = {RUN32(1, 2), RUN32(65, 2)};
-/* A row in the order of elements by step, last lane first: a step of 32 lanes (u16), two steps, four. */
-static const _Alignas(64) uint8_t lanes1[64] = {RUN32(62, -2)};
-static const _Alignas(64) uint8_t lanes2[64] = {RUN32(62, -2), RUN32(63, -2)};
-static const _Alignas(64) uint8_t lanes4[128] = {
-    RUN32(124, -4),
-    RUN32(125, -4),
-    RUN32(126, -4),
-    RUN32(127, -4),
-};
 
 /* As zip16_low and zip16_high. */
 static INLINE __m512i zip8_low(__m512i a, __m512i b)
@@ -91,22 +88,6 @@ static INLINE __m512i odd_bytes(__m512i a, __m512i b)
 static INLINE __m512i narrow(__m512i a, __m512i b)
 {
     return even_bytes(a, b);
-}
-
-/* A row's bytes in the order of elements by step, last lane first: of one step the even bytes of a
- * register, of two steps a register, of four two. */
-static INLINE __m256i by_step1(__m512i v)
-{
-    return _mm512_castsi512_si256(_mm512_permutexvar_epi8(_mm512_load_si512(lanes1), v));
-}
-static INLINE __m512i by_step2(__m512i v)
-{
-    return _mm512_permutexvar_epi8(_mm512_load_si512(lanes2), v);
-}
-static INLINE void by_step4(__m512i a, __m512i b, __m512i v[2])
-{
-    v[0] = _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4), b);
-    v[1] = _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4 + 64), b);
 }
 
 /* ---- tables of bytes ---- */

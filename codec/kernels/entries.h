@@ -42,19 +42,23 @@ typedef struct stream {
     const uint8_t *next_dst, *next_raw, *next_low; /* prefetched only, so they may lie anywhere */
 } stream;
 
-/* Bytes of each that belong to a step. */
+#define LINE 64 /* bytes of a cache line */
+
+/* What a step asks for of the next group: a line of raw rows and of low planes, if there are any, and so
+ * many of dst. Lines beyond the group are the one's after it. */
 typedef struct pace {
-    size_t dst, raw, low;
+    size_t dst_lines;
+    bool low;
 } pace;
 
 static INLINE void prefetch_step(const stream *s, const uint8_t *w, const pace *per_step, int step)
 {
-    const size_t t = (size_t)step;
+    const size_t at = (size_t)step * LINE, dst = at * per_step->dst_lines;
     __builtin_prefetch(w + WORDS_AHEAD);
-    __builtin_prefetch(s->next_raw + t * per_step->raw);
-    __builtin_prefetch(s->next_low + t * per_step->low);
-    __builtin_prefetch(s->next_dst + t * per_step->dst);
-    __builtin_prefetch(s->next_dst + t * per_step->dst + per_step->dst / 2);
+    __builtin_prefetch(s->next_raw + at);
+    if (per_step->low) __builtin_prefetch(s->next_low + at);
+    __builtin_prefetch(s->next_dst + dst);
+    if (per_step->dst_lines > 1) __builtin_prefetch(s->next_dst + dst + LINE);
 }
 
 /* Where the parts of one group are. */
@@ -184,8 +188,7 @@ static void w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
     const size_t element = tp_shape_element(shape);
     const size_t raw_step = (size_t)128 * shape->R, low_step = (size_t)TP_GROUP * (shape->low == 1 ? 1 : 2);
     const int steps = 32 / shape->c;
-    const pace per_step = {TP_GROUP * element / (size_t)steps, raw_step / (size_t)steps,
-                           low_step / (size_t)steps};
+    const pace per_step = {(TP_GROUP * element / (size_t)steps + LINE - 1) / LINE, shape->low > 0};
     size_t next = 0, n = 0;
 
     tables.count = 0;
@@ -258,7 +261,7 @@ static void wide_decode(tp_wide_job *jobs, size_t count)
     _Alignas(64) uint8_t tail[TP_GROUP];
     wide_flight flights[STREAMS];
     stream *streams[STREAMS];
-    const pace per_step = {TP_GROUP / 32, 0, 0};
+    const pace per_step = {1, false};
     size_t next = 0, n = 0;
 
     for (int i = 0; i < STREAMS; i++) streams[i] = &flights[i].s;

@@ -120,9 +120,10 @@ typedef struct tp_w32_encode_job {
     size_t size;     /* out: payload size, a multiple of 128, padding zeroed; 0 if it does not fit */
     uint32_t nw, nx; /* out */
 } tp_w32_encode_job;
-/* Room for the words (2 bytes a symbol), tops or symbols (2 bytes) and exceptions (4 bytes) of 2^17 + 1024
- * elements, and then some. */
-#define TP_ENCODE_SCRATCH ((size_t)((131072 + 1024) * 12))
+/* Room for the words (2 bytes a symbol), tops or symbols (2 bytes) and exceptions (4 bytes) of a stream, or
+ * for words and exceptions of two and what comes before the words of one. */
+#define TP_ENCODE_ELEMENTS ((size_t)131072 + TP_GROUP)
+#define TP_ENCODE_SCRATCH (20 * TP_ENCODE_ELEMENTS + 1024)
 
 typedef struct tp_kernels {
     const char *name;
@@ -133,6 +134,10 @@ typedef struct tp_kernels {
 
     /* Encodes one stream. */
     void (*w32_encode)(const tp_shape *shape, tp_w32_encode_job *job);
+    /* Encodes two of one shape, the second's payload right behind the first's: its payload and capacity are
+     * set, its scratch is not looked at; both are of size 0 if the first does not fit. NULL where that is
+     * not faster. */
+    void (*w32_encode_two)(const tp_shape *shape, tp_w32_encode_job *first, tp_w32_encode_job *second);
     /* n bytes of src into payload; returns the size (a multiple of 128) or 0 if beyond capacity. */
     size_t (*wide_encode)(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table,
                           uint8_t *payload, size_t capacity, uint8_t *scratch, uint32_t *nw);
@@ -141,9 +146,10 @@ typedef struct tp_kernels {
      * elements; of a partial last group the elements that exist. class is below `classes`; NULL: all 0. */
     void (*count_symbols)(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step,
                           const uint8_t *class, uint32_t classes, uint32_t *counts);
-    /* Likewise the whole pairs (shape with c = 2) by code: code[first] | code[second] << 4, codes 0..15. */
+    /* Likewise the whole pairs (shape with c = 2) by code: counts[class[group]][code[first] | code[second]
+     * << 4], codes 0..15. */
     void (*count_pairs)(const tp_shape *shape, const uint8_t code[256], const uint8_t *src, uint32_t n,
-                        uint32_t step, uint32_t counts[256]);
+                        uint32_t step, const uint8_t *class, uint32_t classes, uint32_t *counts);
     /* sums[g]: the sum of the symbols (c = 1) of the elements of group g, for all groups of n elements. */
     void (*group_sums)(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t *sums);
     /* Adds the bytes of the 1024-byte groups 0, step, ... to counts[256]. */
@@ -195,6 +201,9 @@ static inline size_t tp_stream_words_at(const tp_shape *shape, uint32_t n, bool 
     size_t groups = ((size_t)n + TP_GROUP - 1) / TP_GROUP;
     return 128 + groups * 128 * shape->R + (with_low ? groups * TP_GROUP * shape->low : 0);
 }
+#define TP_STREAM_MOST_BEFORE_WORDS                                                                        \
+    (128 + TP_ENCODE_ELEMENTS * 8) /* of any shape: an element is 8 bytes                                  \
+                                    */
 static inline size_t tp_stream_used(const tp_shape *shape, uint32_t n, bool with_low, uint32_t nw,
                                     uint32_t nx, unsigned selector_bits)
 {

@@ -1,6 +1,5 @@
 /*
- * Kernels for AArch64 with Advanced SIMD. Encoding, counts and planes are the portable code, which
- * compilers vectorise as far as it can be.
+ * Kernels for AArch64 with Advanced SIMD.
  */
 #include <arm_neon.h>
 
@@ -13,18 +12,22 @@
 #include "codec/kernels/entries.h"
 #include "codec/kernels/neon_decode.h"
 
+#include "codec/kernels/counts.h"
+#include "codec/kernels/entries_encode.h"
+#include "codec/kernels/neon_encode.h"
+
 const tp_kernels tp_kernels_neon = {
     .name = "neon",
     .w32_decode = w32_decode,
     .wide_decode = wide_decode,
-    .w32_encode = tp_portable_w32_encode,
-    .wide_encode = tp_portable_wide_encode,
-    .count_symbols = tp_portable_count_symbols,
-    .count_pairs = tp_portable_count_pairs,
-    .group_sums = tp_portable_group_sums,
+    .w32_encode = w32_encode,
+    .wide_encode = wide_encode,
+    .count_symbols = count_symbols,
+    .count_pairs = count_pairs,
+    .group_sums = group_sums,
     .count_bytes = tp_portable_count_bytes,
-    .plane_get = tp_portable_plane_get,
-    .plane_put = tp_portable_plane_put,
+    .plane_get = plane_get,
+    .plane_put = plane_put,
     .hash64 = hash64,
     .hash128 = hash128,
     .hasher_init = hasher_init,

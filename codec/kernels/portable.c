@@ -1,6 +1,7 @@
 /* Plain C: the definition that every other kernel is compared with. */
 #include "codec/kernels/portable.h"
 
+#include "codec/kernels/counts.h"
 #include "codec/kernels/geometry.h"
 
 #include "codec/kernels/hashes.h"
@@ -258,11 +259,10 @@ void tp_portable_wide_decode(tp_wide_job *jobs, size_t count)
 
 /* Scratch of an encode job: top parts as rows, then a byte per symbol (its entry), words (filled from the
  * end), exceptions. Room for 2^17 + 1024 elements each. */
-#define SCRATCH_ELEMENTS ((size_t)131072 + 1024)
-#define SCRATCH_ENTRIES (2 * SCRATCH_ELEMENTS)
-#define SCRATCH_WORDS (4 * SCRATCH_ELEMENTS)
-#define SCRATCH_EXCEPTIONS (8 * SCRATCH_ELEMENTS)
-_Static_assert(SCRATCH_EXCEPTIONS + 4 * SCRATCH_ELEMENTS <= TP_ENCODE_SCRATCH, "encode scratch");
+#define SCRATCH_ENTRIES (2 * TP_ENCODE_ELEMENTS)
+#define SCRATCH_WORDS (4 * TP_ENCODE_ELEMENTS)
+#define SCRATCH_EXCEPTIONS (8 * TP_ENCODE_ELEMENTS)
+_Static_assert(SCRATCH_EXCEPTIONS + 4 * TP_ENCODE_ELEMENTS <= TP_ENCODE_SCRATCH, "encode scratch");
 
 /* What a step needs of a table's entry, in one place. */
 typedef struct coded_symbol {
@@ -351,13 +351,11 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
             }
     }
     job->nw = (uint32_t)(words_end - words) / 2;
-    const size_t used = tp_stream_used(&s, n, job->with_low, job->nw, job->nx, job->selector_bits);
-    const size_t size = (size_t)tp_align(used, 128);
-    if (size > job->capacity) return;
+    const tp_shape shape = s; /* a copy: what has an address does not fold */
+    tp_w32_encode_end(&shape, job, x, words, exceptions);
+    if (!job->size) return;
 
-    uint8_t *out = job->payload;
-    memcpy(out, x, sizeof x);
-    out += 128;
+    uint8_t *out = job->payload + 128;
     for (uint32_t g = 0; g < groups; g++, out += (size_t)s.R * 128) {
         uint32_t raw[16][TP_LANES] = {{0}};
         const uint8_t *const rows = tops + (size_t)g * s.T * TP_LANES * 4;
@@ -375,15 +373,31 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
                 memcpy(out + (size_t)y * padded * 2 + 2 * (size_t)i, e + 2 * y, 2);
         }
     }
-    out = job->payload + words_at;
+}
+
+void tp_w32_encode_end(const tp_shape *shape, tp_w32_encode_job *job, const uint32_t states[TP_LANES],
+                       const uint8_t *words, const uint8_t *exceptions)
+{
+    const size_t used = tp_stream_used(shape, job->n, job->with_low, job->nw, job->nx, job->selector_bits);
+    const size_t size = (size_t)tp_align(used, 128);
+    job->size = 0;
+    if (size > job->capacity) return;
+    memcpy(job->payload, states, 4 * TP_LANES);
+    uint8_t *out = job->payload + tp_stream_words_at(shape, job->n, job->with_low);
     memcpy(out, words, 2 * (size_t)job->nw);
     out += 2 * (size_t)job->nw;
+    tp_w32_stream_end(job, out, exceptions, size);
+}
+
+void tp_w32_stream_end(tp_w32_encode_job *job, uint8_t *out, const uint8_t *exceptions, size_t size)
+{
+    const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
     if (job->nw & 1) {
         memset(out, 0, 2);
         out += 2;
     }
     if (job->selector_bits) {
-        const size_t bytes = tp_selector_bytes(n, job->selector_bits);
+        const size_t bytes = tp_selector_bytes(job->n, job->selector_bits);
         memset(out, 0, bytes);
         for (uint32_t g = 0; g < groups; g++)
             out[g * job->selector_bits / 8] |= (uint8_t)(job->selectors[g] << (g * job->selector_bits & 7));
@@ -420,81 +434,107 @@ size_t tp_portable_wide_encode(const uint8_t *src, uint32_t n, const tp_wide_enc
                 x[lane] = (q << TP_WIDE_K) + table->start[symbol] + (v - q * F);
             }
     *nw = (uint32_t)(end - words) / 2;
-    const size_t used = 128 + 2 * (size_t)*nw, size = (size_t)tp_align(used, 128);
+    return tp_wide_encode_end(x, words, *nw, payload, capacity);
+}
+
+size_t tp_wide_encode_end(const uint32_t states[TP_LANES], const uint8_t *words, uint32_t nw,
+                          uint8_t *payload, size_t capacity)
+{
+    const size_t used = 128 + 2 * (size_t)nw, size = (size_t)tp_align(used, 128);
     if (size > capacity) return 0;
-    memcpy(payload, x, sizeof x);
-    memcpy(payload + 128, words, 2 * (size_t)*nw);
+    memcpy(payload, states, 4 * TP_LANES);
+    memcpy(payload + 128, words, 2 * (size_t)nw);
     memset(payload + used, 0, size - used);
     return size;
 }
 
 /* ---------------------------------------------------------------------------------- counts and planes */
 
-TP_INLINE void count_stream(tp_shape s, const uint8_t *src, uint32_t n, uint32_t step, const uint8_t *class,
-                            uint32_t *counts)
+TP_INLINE uint32_t take_symbol(tp_shape s, const uint8_t *src, size_t i)
 {
-    const unsigned element = s.T / 8u + s.low, width = s.T - s.R;
-    for (size_t first = 0; first < n; first += (size_t)step * TP_GROUP) {
-        const size_t last = n - first < TP_GROUP ? n : first + TP_GROUP;
-        uint32_t *const into = counts + (class ? (size_t) class[first / TP_GROUP] << width : 0);
-        for (size_t i = first; i < last; i++) {
-            const uint8_t *p = src + i * element + s.low;
-            into[tp_symbol_of(s, s.T == 16 ? tp_load16(p) : *p)]++;
-        }
-    }
+    const uint8_t *top = src + i * (s.T / 8u + s.low) + s.low;
+    return tp_symbol_of(s, s.T == 16 ? tp_load16(top) : *top);
 }
 
-void tp_portable_count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step,
-                               const uint8_t *class, uint32_t classes, uint32_t *counts)
+TP_INLINE void symbols_template(tp_shape s, const uint8_t *restrict src, uint16_t *restrict symbols)
 {
-    (void)classes;
-    TP_FOR_SHAPE(shape, count_stream, src, n, step, class, counts);
+    for (size_t i = 0; i < TP_GROUP; i++) symbols[i] = (uint16_t)take_symbol(s, src, i);
 }
 
-void tp_portable_count_pairs(const tp_shape *shape, const uint8_t code[256], const uint8_t *src, uint32_t n,
-                             uint32_t step, uint32_t counts[256])
+TP_INLINE uint32_t sum_template(tp_shape s, const uint8_t *src)
 {
-    const tp_shape s = *shape;
-    const size_t element = tp_shape_element(shape);
-    for (size_t first = 0; first < n; first += (size_t)step * TP_GROUP) {
-        const size_t last = n - first < TP_GROUP ? n : first + TP_GROUP;
-        for (size_t i = first; i + 2 <= last; i += 2) {
-            const uint8_t *top = src + i * element + s.low;
-            const unsigned a = code[tp_symbol_of(s, tp_load16(top))];
-            counts[a | (unsigned)code[tp_symbol_of(s, tp_load16(top + element))] << 4]++;
-        }
-    }
+    uint32_t sum = 0;
+    for (size_t i = 0; i < TP_GROUP; i++) sum += take_symbol(s, src, i);
+    return sum;
 }
 
-TP_INLINE void sum_stream(tp_shape s, const uint8_t *src, uint32_t n, uint32_t *sums)
+static void group_pairs(const uint8_t code[256], const uint16_t *symbols, uint8_t pairs[TP_GROUP / 2])
 {
-    const unsigned element = s.T / 8u + s.low;
-    for (size_t first = 0; first < n; first += TP_GROUP) {
-        const uint8_t *p = src + first * element + s.low;
-        const size_t count = n - first < TP_GROUP ? n - first : TP_GROUP;
-        uint32_t sum = 0;
-        for (size_t i = 0; i < count; i++, p += element)
-            sum += tp_symbol_of(s, s.T == 16 ? tp_load16(p) : *p);
-        sums[first / TP_GROUP] = sum;
-    }
+    tp_group_pairs(code, symbols, pairs);
 }
 
-void tp_portable_group_sums(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t *sums)
+static void group_symbols(const tp_shape *shape, const uint8_t *src, uint16_t *symbols)
 {
-    TP_FOR_SHAPE(shape, sum_stream, src, n, sums);
+    TP_FOR_SHAPE(shape, symbols_template, src, symbols);
+}
+
+static uint32_t group_sum(const tp_shape *shape, const uint8_t *src)
+{
+    uint32_t sum = 0;
+    TP_FOR_SHAPE(shape, sum = sum_template, src);
+    return sum;
 }
 
 void tp_portable_count_bytes(const uint8_t *src, size_t n, uint32_t step, uint32_t *counts)
 {
+    uint32_t part[3][256]; /* as in count_symbols */
+    memset(part, 0, sizeof part);
     for (size_t first = 0; first < n; first += (size_t)step * TP_GROUP) {
         const size_t last = n - first < TP_GROUP ? n : first + TP_GROUP;
-        for (size_t i = first; i < last; i++) counts[src[i]]++;
+        size_t i = first;
+        for (; i + 8 <= last; i += 8) {
+            const uint64_t eight = tp_load64(src + i);
+            counts[eight & 255]++;
+            part[0][eight >> 8 & 255]++;
+            part[1][eight >> 16 & 255]++;
+            part[2][eight >> 24 & 255]++;
+            counts[eight >> 32 & 255]++;
+            part[0][eight >> 40 & 255]++;
+            part[1][eight >> 48 & 255]++;
+            part[2][eight >> 56]++;
+        }
+        for (; i < last; i++) counts[src[i]]++;
     }
+    for (int i = 0; i < 256; i++) counts[i] += part[0][i] + part[1][i] + part[2][i];
+}
+
+TP_INLINE void get_plane(const uint8_t *restrict src, size_t size, unsigned element, unsigned index,
+                         uint8_t *restrict dst)
+{
+    if (index >= size) return;
+    const size_t count = (size - index + element - 1) / element;
+    for (size_t i = 0; i < count; i++) dst[i] = src[i * element + index];
 }
 
 void tp_portable_plane_get(const uint8_t *src, size_t size, unsigned element, unsigned index, uint8_t *dst)
 {
-    for (size_t i = index; i < size; i += element) *dst++ = src[i];
+    switch (element) { /* those that occur: compilers vectorise them */
+    case 1:
+        get_plane(src, size, 1, index, dst);
+        break;
+    case 2:
+        get_plane(src, size, 2, index, dst);
+        break;
+    case 4:
+        get_plane(src, size, 4, index, dst);
+        break;
+    case 8:
+        get_plane(src, size, 8, index, dst);
+        break;
+    default:
+        get_plane(src, size, element, index, dst);
+        break;
+    }
 }
 
 void tp_portable_plane_put(const uint8_t *plane, size_t size, unsigned element, unsigned index,
@@ -509,9 +549,9 @@ const tp_kernels tp_kernels_portable = {
     .wide_decode = tp_portable_wide_decode,
     .w32_encode = tp_portable_w32_encode,
     .wide_encode = tp_portable_wide_encode,
-    .count_symbols = tp_portable_count_symbols,
-    .count_pairs = tp_portable_count_pairs,
-    .group_sums = tp_portable_group_sums,
+    .count_symbols = count_symbols,
+    .count_pairs = count_pairs,
+    .group_sums = group_sums,
     .count_bytes = tp_portable_count_bytes,
     .plane_get = tp_portable_plane_get,
     .plane_put = tp_portable_plane_put,

@@ -192,11 +192,70 @@ static void encode_with_all(const stream_case *c, const tp_kernels *const *kerne
     free(scratch);
 }
 
+/* The stream and one of its first elements, in one call, against one by one. */
+static void encode_two(const stream_case *c, uint32_t second_n, const tp_kernels *const *kernels,
+                       size_t kernel_count)
+{
+    static tp_w32_encode_table table[4];
+    for (unsigned t = 0; t < 1u << c->selector_bits; t++) {
+        tp_symbol_record record;
+        table_to_record(&c->table[t], &record);
+        tp_w32_encode_table_init(&record, 1u << c->split.s * c->split.c, &table[t]);
+    }
+    uint8_t *scratch = aligned_alloc(64, (TP_ENCODE_SCRATCH + 63) / 64 * 64);
+    assert_non_null(scratch);
+    const size_t room = c->size * 2 + 4096;
+    uint8_t *alone = exact(room);
+    tp_w32_encode_job job = {.src = c->src,
+                             .n = c->n,
+                             .with_low = c->with_low,
+                             .table = table,
+                             .selectors = c->selector_bits ? c->selector : NULL,
+                             .selector_bits = (uint8_t)c->selector_bits,
+                             .scratch = scratch};
+    for (size_t k = 0; k < kernel_count; k++) {
+        if (!kernels[k]->w32_encode_two) continue;
+        tp_w32_encode_job second = job;
+        second.n = second_n;
+        second.payload = alone;
+        second.capacity = room / 128 * 128;
+        kernels[k]->w32_encode(&c->shape, &second);
+        const size_t second_size = second.size;
+        assert_true(second_size > 0);
+        for (int which = 0; which < 2; which++) { /* the shorter one first, too */
+            const size_t sizes[2] = {which ? second_size : c->size, which ? c->size : second_size};
+            const uint8_t *const expected[2] = {which ? alone : c->payload, which ? c->payload : alone};
+            /* with room for both, one and none */
+            for (size_t fit = 0; fit < 3; fit++) {
+                tp_w32_encode_job two[2] = {job, job};
+                two[!which].n = second_n;
+                two[0].capacity = (fit > 0 ? sizes[0] : 0) + (fit > 1 ? sizes[1] : 0);
+                if (fit < 2) two[0].capacity += sizes[fit] - 128;
+                two[0].payload = exact(two[0].capacity);
+                two[1].scratch = NULL;
+                memset(scratch, 0x77, TP_ENCODE_SCRATCH);
+                uint8_t *const start = two[0].payload;
+                kernels[k]->w32_encode_two(&c->shape, &two[0], &two[1]);
+                const uint8_t *at = start;
+                for (size_t i = 0; i < 2; i++) {
+                    assert_int_equal(two[i].size, i < fit ? sizes[i] : 0);
+                    if (i < fit) assert_memory_equal(at, expected[i], sizes[i]);
+                    at += two[i].size;
+                }
+                free(start);
+            }
+        }
+    }
+    free(alone);
+    free(scratch);
+}
+
 static void run_case(stream_case *c, rng *r, const tp_kernels *const *kernels, size_t kernel_count)
 {
     make_case(c, r);
     decode_with_all(c, kernels, kernel_count);
     encode_with_all(c, kernels, kernel_count);
+    encode_two(c, 1 + rng_below(r, c->n), kernels, kernel_count);
     free(c->src);
     free(c->payload);
 }
@@ -252,6 +311,47 @@ static void test_w32_long(void **state)
             c.rare = worst ? 1 : 50;
             make_tables(&c, &r, worst && i % 2 ? 2 : 64,
                         worst ? TABLE_FLAT : (table_kind)(i % TABLE_KINDS));
+            run_case(&c, &r, kernels, kernel_count);
+        }
+}
+
+/* A table whose symbols (pairs: their halves) lie in a window first .. first + span, both ends among them.
+ */
+static void make_near_table(rng *r, const split_shape *split, unsigned entries, uint32_t span,
+                            table_kind kind, ref_table *table)
+{
+    const uint32_t width = span + 1, first = rng_below(r, (1u << split->s) - span);
+    make_table(r, kind, entries, split->c == 2 ? width * width : width, 1024, table);
+    table->symbol[0] = 0;
+    table->symbol[table->entries - 1] = (uint16_t)(split->c == 2 ? width * width - 1 : span);
+    for (unsigned i = 0; i < table->entries; i++) {
+        const uint32_t v = table->symbol[i];
+        table->symbol[i] =
+            (uint16_t)(split->c == 2 ? (first + v % width) | (first + v / width) << 8 : first + v);
+    }
+}
+
+/* Kernels may look symbols up by their distance from the lowest: just possible, just not, and all kinds of
+ * symbols that have no entry. */
+static void test_w32_windows(void **state)
+{
+    (void)state;
+    static const uint32_t spans[] = {1, 13, 14, 15, 16, 30, 62, 63, 125, 126, 127, 128, 253, 254, 255, 256};
+    const tp_kernels *kernels[MAX_KERNELS];
+    split_shape shapes[MAX_SPLIT_SHAPES];
+    const size_t kernel_count = all_kernels(kernels), shape_count = all_split_shapes(shapes);
+    rng r = rng_make(15);
+    for (size_t i = 0; i < shape_count; i++)
+        for (size_t j = 0; j < sizeof spans / sizeof *spans; j++) {
+            stream_case c = {.split = shapes[i],
+                             .n = 5120 + (uint32_t)j,
+                             .with_low = true,
+                             .selector_bits = (unsigned)j % 3,
+                             .rare = j % 2 ? 2 : 50};
+            if (spans[j] >= 1u << shapes[i].s) continue;
+            for (unsigned t = 0; t < 1u << c.selector_bits; t++)
+                make_near_table(&r, &shapes[i], 64 * shapes[i].c, spans[j],
+                                (table_kind)((j + t) % TABLE_KINDS), &c.table[t]);
             run_case(&c, &r, kernels, kernel_count);
         }
 }
@@ -572,10 +672,10 @@ static void test_wide_by_hand(void **state)
 int run_streams(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),      cmocka_unit_test(test_wide_by_hand),
-        cmocka_unit_test(test_w32),          cmocka_unit_test(test_w32_long),
-        cmocka_unit_test(test_batches),      cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_wide_batches),
+        cmocka_unit_test(test_by_hand),     cmocka_unit_test(test_wide_by_hand),
+        cmocka_unit_test(test_w32),         cmocka_unit_test(test_w32_long),
+        cmocka_unit_test(test_w32_windows), cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_wide),        cmocka_unit_test(test_wide_batches),
     };
     return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
 }
