@@ -130,32 +130,59 @@ static INLINE __m512i narrow(__m512i a, __m512i b)
 /* ---- tables of bytes ---- */
 
 /*
- * Rows of 16 bytes, each four times, and as the difference from the row before it, except the first of each
- * half. A lookup takes index - 16 * k in row k: that is 0 where it is negative, and else the index's low 4
- * bits choose. So the sum of the rows up to the index's own remains.
+ * Most tables are of one value, that of index 255, but for a range: what lies outside is looked up just
+ * behind it. Of the range there are rows of 16 bytes, each four times, and as the difference from the row
+ * before. A lookup takes index - 16 * k in row k: that is 0 where it is negative, and else the index's low
+ * 4 bits choose. So the sum of the rows up to the index's own remains.
+ *
+ * Where indices of 128 and more are in the range, there are two halves of eight rows.
  */
 typedef struct byte_table {
+    __m512i first, last; /* the range, and one behind it: index - first is 0..last */
+    int rows;
+    bool halves;
     __m512i row[16];
 } byte_table;
 
 static INLINE void byte_table_init(byte_table *to, const uint8_t from[256])
 {
-    for (int i = 0; i < 16; i++) {
-        __m128i row = _mm_loadu_si128((const __m128i *)(const void *)(from + 16 * i));
-        if (i % 8)
-            row = _mm_xor_si128(row, _mm_loadu_si128((const __m128i *)(const void *)(from + 16 * i - 16)));
-        to->row[i] = _mm512_broadcast_i64x2(row);
+    const __m512i other = _mm512_set1_epi8((char)from[255]);
+    unsigned first = 256, end = 0;
+    for (unsigned i = 0; i < 256; i += 64) {
+        const uint64_t differ = _mm512_cmpneq_epi8_mask(_mm512_loadu_si512(from + i), other);
+        if (!differ) continue;
+        if (first == 256) first = i + (unsigned)_tzcnt_u64(differ);
+        end = i + 64 - (unsigned)__builtin_clzll(differ);
+    }
+    if (!end) first = 0;
+    to->halves = end - first > 127;
+    if (to->halves) {
+        first = 0;
+        end = 127;
+    }
+    to->first = _mm512_set1_epi8((char)first);
+    to->last = _mm512_set1_epi8((char)(end - first));
+    to->rows = (int)((end - first) / 16 + 1);
+    __m128i before = _mm_setzero_si128();
+    for (int i = 0; i < (to->halves ? 16 : to->rows); i++) {
+        uint8_t bytes[16];
+        for (unsigned k = 0; k < 16; k++) {
+            const unsigned at = first + 16 * (unsigned)i + k;
+            bytes[k] = from[at < 255 ? at : 255];
+        }
+        __m128i row = _mm_loadu_si128((const __m128i *)(const void *)bytes);
+        to->row[i] = _mm512_broadcast_i64x2(i == 8 ? row : _mm_xor_si128(row, before));
+        before = row;
     }
 }
 
-/* Eight rows; of an index of 128 or more nothing comes that means anything. */
-static INLINE __m512i lookup_half(const __m512i row[8], __m512i index)
+/* index: below 128 */
+static INLINE __m512i lookup_rows(const __m512i *row, int rows, __m512i index)
 {
-    const __m512i width = _mm512_set1_epi8(16);
     __m512i v = _mm512_shuffle_epi8(row[0], index);
-    UNROLL for (int i = 1; i < 8; i++)
+    ROLLED for (int i = 1; i < rows; i++)
     {
-        index = _mm512_sub_epi8(index, width);
+        index = _mm512_sub_epi8(index, _mm512_set1_epi8(16));
         v = _mm512_xor_si512(v, _mm512_shuffle_epi8(row[i], index));
     }
     return v;
@@ -163,14 +190,16 @@ static INLINE __m512i lookup_half(const __m512i row[8], __m512i index)
 
 static INLINE __m512i lookup8_128(const byte_table *table, __m512i index)
 {
-    return lookup_half(table->row, index);
+    index = _mm512_min_epu8(_mm512_sub_epi8(index, table->first), table->last);
+    return lookup_rows(table->row, table->rows, index);
 }
 
 static INLINE __m512i lookup8_256(const byte_table *table, __m512i index)
 {
-    return _mm512_mask_mov_epi8(
-        lookup_half(table->row, index), _mm512_movepi8_mask(index),
-        lookup_half(table->row + 8, _mm512_xor_si512(index, _mm512_set1_epi8(-128))));
+    if (!table->halves) return lookup8_128(table, index);
+    __m512i low = lookup_rows(table->row, 8, index);
+    __m512i high = lookup_rows(table->row + 8, 8, _mm512_xor_si512(index, _mm512_set1_epi8(-128)));
+    return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(index), high);
 }
 
 typedef struct word_table {
@@ -184,9 +213,16 @@ static INLINE void word_table_init(word_table *to, const uint8_t from[256])
             _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)(from + 32 * i)));
 }
 
-static INLINE __m512i lookup8_by_16(const word_table *table, __m512i index, __mmask32 bit6, __mmask32 bit7)
+static INLINE __m512i lookup8_by_masks(const word_table *table, __m512i index, __mmask32 bit6,
+                                       __mmask32 bit7)
 {
     return lookup16_256(table->part, index, bit6, bit7);
+}
+
+static INLINE __m512i lookup8_by_word(const word_table *table, __m512i index)
+{
+    return lookup16_256(table->part, index, _mm512_test_epi16_mask(index, _mm512_set1_epi16(64)),
+                        _mm512_test_epi16_mask(index, _mm512_set1_epi16(128)));
 }
 
 /* The bytes of four steps of u16 as a row. */
@@ -201,11 +237,7 @@ static INLINE void row_of_steps(const __m512i step[4], __m512i v[2])
 static INLINE void row_of_256(const word_table *table, const __m512i step[4], __m512i v[2])
 {
     __m512i bytes[4];
-    UNROLL for (int i = 0; i < 4; i++)
-    {
-        bytes[i] = lookup8_by_16(table, step[i], _mm512_test_epi16_mask(step[i], _mm512_set1_epi16(64)),
-                                 _mm512_test_epi16_mask(step[i], _mm512_set1_epi16(128)));
-    }
+    UNROLL for (int i = 0; i < 4; i++) bytes[i] = lookup8_by_word(table, step[i]);
     row_of_steps(bytes, v);
 }
 

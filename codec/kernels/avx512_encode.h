@@ -29,9 +29,12 @@ enum {
 typedef struct symbol_map {
     const tp_w32_encode_table *table;
     int kind;
-    byte_table ranks;   /* TP_NO_ENTRY where there is none */
+    union {
+        byte_table ranks; /* TP_NO_ENTRY where there is none */
+        word_table pairs; /* likewise, by code of the first exponent + 16 * code of the second */
+    };
     __m512i symbols[2]; /* u16 by rank, for MAP_LOW_BYTE */
-    byte_table codes;   /* pairs: an exponent's code 0..14, or 15; ranks are by code + 16 * second code */
+    byte_table codes;   /* pairs: an exponent's code 0..14, or 15 */
 } symbol_map;
 
 /* What depends on the table only, as stage 2 wants it (u16 by rank). */
@@ -94,7 +97,10 @@ static void symbol_map_init(symbol_map *map, const tp_shape *shape, const tp_w32
         }
         for (int i = 0; i < 2; i++) map->symbols[i] = _mm512_load_si512(table->symbol + 32 * i);
     }
-    byte_table_init(&map->ranks, ranks);
+    if (shape->c == 2)
+        word_table_init(&map->pairs, ranks);
+    else
+        byte_table_init(&map->ranks, ranks);
 }
 
 /* 32 bytes to u16. */
@@ -195,7 +201,7 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
         } else {
             __m512i code = lookup8_256(&map->codes, pairs);
             code = _mm512_or_si512(code, _mm512_srli_epi16(code, 4));
-            rank = lookup8_256(&map->ranks, code);
+            rank = lookup8_by_word(&map->pairs, code);
         }
         missing = _mm512_test_epi16_mask(rank, _mm512_set1_epi16(0x80));
     } else {

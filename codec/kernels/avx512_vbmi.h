@@ -126,12 +126,19 @@ static INLINE void word_table_init(word_table *to, const uint8_t from[256])
 }
 
 /* bit6 and bit7 of the indices as masks; only low bytes count. */
-static INLINE __m512i lookup8_by_16(const word_table *table, __m512i index, __mmask32 bit6, __mmask32 bit7)
+static INLINE __m512i lookup8_by_masks(const word_table *table, __m512i index, __mmask32 bit6,
+                                       __mmask32 bit7)
 {
     const __m512i *part = table->bytes.part;
     (void)bit6;
     return _mm512_mask_mov_epi16(_mm512_permutex2var_epi8(part[0], index, part[1]), bit7,
                                  _mm512_permutex2var_epi8(part[2], index, part[3]));
+}
+
+/* The same by index alone. */
+static INLINE __m512i lookup8_by_word(const word_table *table, __m512i index)
+{
+    return lookup8_256(&table->bytes, index);
 }
 
 /* A row of bytes by four steps of u16 indices, of which only the low bytes count. */

@@ -67,7 +67,7 @@ static INLINE void wide_step(__m512i *q, __m512i *low, const uint8_t **w, const 
     __m512i bucket = _mm512_srli_epi16(*low, 4);
     __mmask32 bit6 = _mm512_test_epi16_mask(bucket, six), bit7 = _mm512_test_epi16_mask(bucket, seven);
     __m512i bits = lookup16_256(table->bits, bucket, bit6, bit7);
-    __m512i next = lookup8_by_16(&table->next, bucket, bit6, bit7);
+    __m512i next = lookup8_by_masks(&table->next, bucket, bit6, bit7);
     __m512i rank = _mm512_sub_epi16(next, popcount16(shift_right16(bits, *low))); /* in the low bytes */
     _mm512_store_si512(ranks, rank);
     bit6 = _mm512_test_epi16_mask(rank, six);
