@@ -129,7 +129,8 @@ static uint32_t symbol_at(const ref_shape *reference, const tp_shape *shape, con
 static void test_count_symbols(void **state)
 {
     (void)state;
-    enum { CLASSES = 4, GROUPS = 200 };
+    static const uint32_t spans[] = {256, 0, 1, 14, 15, 16, 17, 112, 126, 127, 128, 129, 255};
+    enum { CLASSES = 4, GROUPS = 200, SPANS = sizeof spans / sizeof *spans };
     const tp_kernels *kernels[MAX_KERNELS];
     split_shape shapes[MAX_SPLIT_SHAPES];
     const size_t n = all_kernels(kernels), shape_count = all_split_shapes(shapes);
@@ -150,7 +151,10 @@ static void test_count_symbols(void **state)
                 rng_fill(&r, src, length * tp_shape_element(&shape));
                 if (i % 3 == 0) make_data(DATA_CONSTANT, shapes[j].cls, &r, src, length);
                 for (size_t g = 0; g < GROUPS; g++) class[g] = (uint8_t)rng_below(&r, CLASSES);
-                for (size_t v = 0; v < 256; v++) code[v] = (uint8_t)rng_below(&r, 16);
+                /* as encoders make them: codes below 15 in a range of any width, and 15 outside */
+                const uint32_t span = spans[i % SPANS], first = rng_below(&r, 256 - span + 1);
+                for (uint32_t v = 0; v < 256; v++)
+                    code[v] = v - first < span ? (uint8_t)rng_below(&r, 15) : 15;
                 for (size_t v = 0; v < size; v++) counts[v] = expected[v] = rng_below(&r, 9); /* added to */
                 for (uint32_t at = 0; at + shapes[j].c <= length; at += shapes[j].c) {
                     if (at / 1024 % step) continue;
