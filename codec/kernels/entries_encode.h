@@ -57,7 +57,8 @@ static void key_map_init(key_map *map, const tp_shape *shape, const tp_w32_encod
     map->first = UINT32_MAX;
     for (uint32_t i = 0; i < table->count; i++)
         for (unsigned k = 0; k < shape->c; k++) {
-            const uint32_t symbol = shape->c == 1 ? table->symbol[i] : table->symbol[i] >> 8 * k & 255;
+            const uint32_t whole = table->symbol[i];
+            const uint32_t symbol = shape->c == 1 ? whole : whole >> 8 * k & 255;
             if (symbol < map->first) map->first = symbol;
             if (symbol > last) last = symbol;
         }
