@@ -118,6 +118,18 @@ static const uint32_t *counts_of(const tp_choice *c, uint32_t chunk, uint32_t cl
     return c->counts + ((size_t)chunk * c->classes + class) * c->alphabet;
 }
 
+/* The symbols that occur: from c->first to before c->end. */
+static void find_range(tp_choice *c)
+{
+    uint32_t *const all = c->sum;
+    memcpy(all, c->class_sum, c->alphabet * sizeof *all);
+    for (uint32_t class = 1; class < c->classes; class ++)
+        for (uint32_t k = 0; k < c->alphabet; k++) all[k] |= c->class_sum[class * c->alphabet + k];
+    for (c->first = 0; c->first < c->alphabet && !all[c->first];) c->first++;
+    for (c->end = c->alphabet; c->end > c->first && !all[c->end - 1];) c->end--;
+    memset(all, 0, c->alphabet * sizeof *all);
+}
+
 uint64_t tp_choice_sum(tp_choice *c)
 {
     const size_t symbols = (size_t)c->classes * c->alphabet;
@@ -128,7 +140,28 @@ uint64_t tp_choice_sum(tp_choice *c)
         for (size_t k = 0; c->total[i] && k < symbols; k++) c->class_sum[k] += counts[k];
         total += c->total[i];
     }
+    find_range(c);
     return total;
+}
+
+/* How many of the counted symbols there are. */
+static uint64_t count_all(const tp_choice *c, const uint32_t *counts)
+{
+    uint64_t total = 0;
+    for (uint32_t k = c->first; k < c->end; k++) total += counts[k];
+    return total;
+}
+
+static void add_counts(const tp_choice *c, const uint32_t *counts, uint32_t *into)
+{
+    for (uint32_t k = c->first; k < c->end; k++) into[k] += counts[k];
+}
+
+/* About what the symbols cost under a table of their own. */
+static uint64_t estimate(const tp_log2 *log2, const tp_choice *c, const uint32_t *counts, uint64_t total)
+{
+    const uint32_t end = c->end < c->candidates ? c->end : c->candidates;
+    return tp_symbol_cost_estimate(log2, counts + c->first, end > c->first ? end - c->first : 0, total);
 }
 
 /* from[2 * n] to to[n], which may be from. */
@@ -149,6 +182,7 @@ void tp_choice_halve(const tp_choice *from, tp_choice *to)
     to->groups = from->groups;
     to->halves = from->halves;
     halve(from->class_sum, (size_t)to->classes * to->alphabet, to->class_sum);
+    find_range(to);
 }
 
 void tp_choice_halve_counts(tp_choice *c)
@@ -159,12 +193,10 @@ void tp_choice_halve_counts(tp_choice *c)
 /* The counts of the classes first..last of all chunks, into c->sum; their number. */
 static uint64_t sum_classes(tp_choice *c, uint32_t first, uint32_t last)
 {
-    uint64_t total = 0;
-    memcpy(c->sum, c->class_sum + (size_t)first * c->alphabet, c->alphabet * sizeof *c->sum);
-    for (uint32_t class = first + 1; class <= last; class ++)
-        for (uint32_t k = 0; k < c->alphabet; k++) c->sum[k] += c->class_sum[class * c->alphabet + k];
-    for (uint32_t k = 0; k < c->alphabet; k++) total += c->sum[k];
-    return total;
+    memset(c->sum + c->first, 0, (c->end - c->first) * sizeof *c->sum);
+    for (uint32_t class = first; class <= last; class ++)
+        add_counts(c, c->class_sum + (size_t) class * c->alphabet, c->sum);
+    return count_all(c, c->sum);
 }
 
 /* ------------------------------------------------------------------------------- tables by the chunk */
@@ -175,7 +207,7 @@ static void fold_classes(tp_choice *c)
     for (uint32_t i = 0; i < c->chunks; i++) {
         uint32_t *into = c->counts + (size_t)i * c->classes * c->alphabet;
         for (uint32_t class = 1; class < c->classes; class ++)
-            for (uint32_t k = 0; k < c->alphabet; k++) into[k] += into[class * c->alphabet + k];
+            add_counts(c, into + class * c->alphabet, into);
     }
 }
 
@@ -189,20 +221,20 @@ typedef struct cluster {
 typedef struct chunk_order {
     uint32_t n; /* chunks that were counted */
     uint8_t chunk[TP_MAX_CHUNKS];
-    uint32_t low, high; /* the symbols in use */
 } chunk_order;
 
-/* Puts the chunks into the order of their means, and the sums of the counts of the first 0.. into c->sums.
- */
+/* Puts the chunks into the order of their means, and the sums of the counts of the first 0, 1, .. into
+ * c->sums. */
 static void order_chunks(tp_choice *c, chunk_order *order)
 {
+    const uint32_t end = c->end < c->candidates ? c->end : c->candidates;
     uint64_t mean[TP_MAX_CHUNKS];
     order->n = 0;
     for (uint32_t i = 0; i < c->chunks; i++) {
         if (!c->total[i]) continue;
         const uint32_t *counts = counts_of(c, i, 0);
         uint64_t sum = 0;
-        for (uint32_t k = 0; k < c->candidates; k++) sum += (uint64_t)counts[k] * k;
+        for (uint32_t k = c->first; k < end; k++) sum += (uint64_t)counts[k] * k;
         const uint64_t of_chunk = sum * 65536 / c->total[i]; /* sum < 2^29 */
         uint32_t at = order->n++;
         for (; at && mean[at - 1] > of_chunk; at--) {
@@ -214,38 +246,24 @@ static void order_chunks(tp_choice *c, chunk_order *order)
     }
     memset(c->sums, 0, c->alphabet * sizeof *c->sums);
     for (uint32_t i = 0; i < order->n; i++) {
-        const uint32_t *counts = counts_of(c, order->chunk[i], 0), *before = c->sums + i * c->alphabet;
-        uint32_t *sums = c->sums + (i + 1) * c->alphabet;
-        for (uint32_t k = 0; k < c->alphabet; k++) sums[k] = before[k] + counts[k];
+        uint32_t *before = c->sums + i * c->alphabet, *sums = before + c->alphabet;
+        memcpy(sums + c->first, before + c->first, (c->end - c->first) * sizeof *sums);
+        add_counts(c, counts_of(c, order->chunk[i], 0), sums);
     }
-    const uint32_t *all = c->sums + order->n * c->alphabet;
-    order->low = 0;
-    order->high = c->alphabet;
-    while (order->low < order->high && !all[order->low]) order->low++;
-    while (order->low < order->high && !all[order->high - 1]) order->high--;
 }
 
 /* The counts of the chunks at the places first..end - 1 of the order, into c->sum. */
-static void sum_chunks(tp_choice *c, const chunk_order *order, uint32_t first, uint32_t end)
+static void sum_chunks(tp_choice *c, uint32_t first, uint32_t end)
 {
     const uint32_t *before = c->sums + first * c->alphabet, *sums = c->sums + end * c->alphabet;
-    for (uint32_t k = order->low; k < order->high; k++) c->sum[k] = sums[k] - before[k];
-}
-
-static uint64_t estimate_of(const tp_log2 *log2, tp_choice *c, const chunk_order *order, uint32_t first,
-                            uint32_t end, uint64_t total)
-{
-    const uint32_t high = order->high < c->candidates ? order->high : c->candidates;
-    sum_chunks(c, order, first, end);
-    return tp_symbol_cost_estimate(log2, c->sum + order->low, high > order->low ? high - order->low : 0,
-                                   total);
+    for (uint32_t k = c->first; k < c->end; k++) c->sum[k] = sums[k] - before[k];
 }
 
 /* By sharing a table. */
-static uint64_t loss_of(const tp_log2 *log2, tp_choice *c, const chunk_order *order, const cluster *a,
-                        const cluster *b)
+static uint64_t loss_of(const tp_log2 *log2, tp_choice *c, const cluster *a, const cluster *b)
 {
-    const uint64_t both = estimate_of(log2, c, order, a->first, b->end, a->total + b->total);
+    sum_chunks(c, a->first, b->end);
+    const uint64_t both = estimate(log2, c, c->sum, a->total + b->total);
     return both > a->cost + b->cost ? both - a->cost - b->cost : 0;
 }
 
@@ -268,7 +286,7 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_
         const uint32_t chunk = order.chunk[i];
         of[i] = (cluster){
             .first = i, .end = i + 1, .total = c->total[chunk], .cost = own[chunk], .loss = UINT64_MAX};
-        if (i) of[i].loss = loss_of(log2, c, &order, &of[i - 1], &of[i]);
+        if (i) of[i].loss = loss_of(log2, c, &of[i - 1], &of[i]);
         all += own[chunk];
     }
     while (n > 1) {
@@ -283,17 +301,16 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_
         all += b->loss;
         n--;
         memmove(b, b + 1, (n - least) * sizeof *b);
-        if (least > 1) a->loss = loss_of(log2, c, &order, a - 1, a);
-        if (least < n) b->loss = loss_of(log2, c, &order, a, b);
+        if (least > 1) a->loss = loss_of(log2, c, a - 1, a);
+        if (least < n) b->loss = loss_of(log2, c, a, b);
     }
-    if (n < 2 || all + n * record_cost >= limit) return UINT64_MAX;
+    if (n < 2 || all + c->waste + n * record_cost >= limit) return UINT64_MAX;
 
     all = n * record_cost;
     c->selector_bits = 0;
     c->tables = n;
-    memset(c->sum, 0, c->alphabet * sizeof *c->sum);
     for (uint32_t t = 0; t < n; t++) {
-        sum_chunks(c, &order, of[t].first, of[t].end);
+        sum_chunks(c, of[t].first, of[t].end);
         tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[t]);
         for (uint32_t at = of[t].first; at < of[t].end; at++) {
             const uint32_t i = order.chunk[at];
@@ -321,7 +338,7 @@ static uint64_t estimate_by_group(const tp_log2 *log2, tp_choice *c, unsigned bi
                    TP_COST_OF_BYTES(c->groups * bits / 8) / c->step;
     for (uint32_t t = 0; t < tables; t++) {
         const uint64_t total = sum_classes(c, first_class(c, tables, t), first_class(c, tables, t + 1) - 1);
-        all += tp_symbol_cost_estimate(log2, c->sum, c->candidates, total);
+        all += estimate(log2, c, c->sum, total);
     }
     return all;
 }
@@ -351,11 +368,9 @@ static void cost_by_group(const tp_log2 *log2, tp_choice *c)
         c->table[i] = 0;
         c->cost[i] = 0;
         for (uint32_t class = 0, t = 0; c->total[i] && class < c->classes; class ++) {
-            uint64_t total = 0;
             if (class == first_class(c, c->tables, t + 1)) t++;
             const uint32_t *counts = counts_of(c, i, class);
-            for (uint32_t k = 0; k < c->alphabet; k++) total += counts[k];
-            c->cost[i] += tp_symbol_record_cost(log2, counts, total, &c->record[t]);
+            c->cost[i] += tp_symbol_record_cost(log2, counts, count_all(c, counts), &c->record[t]);
         }
     }
 }
@@ -365,10 +380,12 @@ uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *c)
     uint64_t least = UINT64_MAX;
     unsigned best = 0;
     for (unsigned bits = 0; 1u << bits <= c->classes; bits++) {
-        const uint64_t cost = c->classes > 1 ? estimate_by_group(log2, c, bits) : 0;
+        const uint64_t cost = estimate_by_group(log2, c, bits);
         if (cost < least) least = cost, best = bits;
     }
-    return choose_by_group(log2, c, best);
+    const uint64_t cost = choose_by_group(log2, c, best);
+    c->waste = cost > least ? cost - least : 0;
+    return cost;
 }
 
 void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *c, uint64_t by_group)
@@ -381,10 +398,10 @@ void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *c, uint64_t by_gr
     if (c->chunks < 2) return;
     fold_classes(c);
     for (uint32_t i = 0; i < c->chunks; i++) {
-        own[i] = tp_symbol_cost_estimate(log2, counts_of(c, i, 0), c->candidates, c->total[i]);
+        own[i] = estimate(log2, c, counts_of(c, i, 0), c->total[i]);
         least += own[i];
     }
-    if (least >= by_group) return; /* even if every chunk had its own table for nothing */
+    if (least + c->waste >= by_group) return; /* even if every chunk had its own table for nothing */
     memcpy(record, c->record, tables * sizeof *record);
     memcpy(cost, c->cost, sizeof cost);
     if (choose_by_chunk(log2, c, own, by_group) < by_group) return;

@@ -2,7 +2,6 @@
 #include "codec/encoder.h"
 
 #define COUNT_STEP 8         /* every eighth group is counted */
-#define PAIR_STEP 4          /* pairs: more symbols, fewer of each */
 #define SAMPLE_FROM 32768u   /* elements; below, and at level max, all are counted */
 #define SYMBOL_BIT_PAYS 4096 /* one symbol bit more must save this part of the bytes */
 #define PLANE_STEP 16        /* groups, for a first look at a byte plane */
@@ -188,27 +187,27 @@ static void choose_codes(const tp_encode_state *s, const tp_shape *shape, uint32
     }
 }
 
-/* Counts chunk i: by class of its groups if there are classes. Every step-th group, from the first. */
+/* Counts chunk i, by class of its groups. Every step-th group, from the first. */
 static void count_chunk(const tp_encode_state *s, const tp_shape *shape, const pair_codes *codes,
                         uint32_t i, const uint8_t *src, uint32_t n)
 {
     tp_encoder *e = s->encoder;
     tp_choice *c = e->choice;
     uint32_t *counts = e->counts + (size_t)i * c->classes * c->alphabet;
+    const uint8_t *class = e->selectors + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP;
     for (uint32_t first = 0; first < n; first += c->step * TP_GROUP)
         c->total[i] += (n - first < TP_GROUP ? n - first : TP_GROUP) / shape->c;
     if (shape->c == 1) {
-        const uint8_t *class =
-            c->classes > 1 ? e->selectors + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP : NULL;
         s->kernels->count_symbols(shape, src, n, c->step, class, c->classes, counts);
         return;
     }
-    s->kernels->count_pairs(shape, codes->code, src, n, c->step, counts);
-    for (unsigned k = 0; k < 255; k++) /* with a code 15: never in a table, counted together as the last */
-        if (k % 16 == 15 || k / 16 == 15) {
-            counts[255] += counts[k];
-            counts[k] = 0;
-        }
+    s->kernels->count_pairs(shape, codes->code, src, n, c->step, class, c->classes, counts);
+    for (uint32_t q = 0; q < c->classes; q++, counts += c->alphabet)
+        for (unsigned k = 0; k < 255; k++) /* a code 15: never in a table, counted together as the last */
+            if (k % 16 == 15 || k / 16 == 15) {
+                counts[255] += counts[k];
+                counts[k] = 0;
+            }
 }
 
 /*
@@ -262,24 +261,28 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
     pair_codes codes;
     c->counts = e->counts;
     c->chunks = chunks;
-    c->classes = pairs || s->level == TP_LEVEL_FAST ? 1 : TP_MAX_CLASSES;
+    c->classes = s->level == TP_LEVEL_FAST && !pairs ? 1 : TP_MAX_CLASSES;
     c->alphabet = pairs ? 256 : 1u << (shape->T - shape->R);
     c->candidates = pairs ? 255 : c->alphabet;
     c->limit = pairs ? 128 : 64;
-    c->step = sample_step(s, elements, pairs ? PAIR_STEP : COUNT_STEP);
+    c->step = sample_step(s, elements, COUNT_STEP);
     c->groups = (elements + TP_GROUP - 1) / TP_GROUP;
     memset(c->total, 0, sizeof c->total);
     memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);
-    if (pairs) choose_codes(s, shape, elements, &codes);
     if (c->classes > 1) {
+        tp_shape single = *shape;
+        single.c = 1;
         for (uint32_t i = 0; i < chunks; i++) {
             const size_t bytes = tp_chunk_bytes(s, i, chunk);
             e->hash[i] = s->kernels->hash64(s->raw + i * chunk, bytes);
-            s->kernels->group_sums(shape, s->raw + i * chunk, (uint32_t)(bytes / element),
+            s->kernels->group_sums(&single, s->raw + i * chunk, (uint32_t)(bytes / element),
                                    e->means + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP);
         }
         classify(s, elements, c->step);
+    } else {
+        memset(e->selectors, 0, c->groups);
     }
+    if (pairs) choose_codes(s, shape, elements, &codes);
     for (uint32_t i = 0; i < chunks; i++) {
         const uint8_t *src = s->raw + i * chunk;
         const size_t bytes = tp_chunk_bytes(s, i, chunk);

@@ -329,6 +329,11 @@ static INLINE uint32_t sum_template(tp_shape s, const uint8_t *src)
     return part[0] + part[1] + part[2] + part[3] + part[4] + part[5] + part[6] + part[7];
 }
 
+static void group_pairs(const uint8_t code[256], const uint16_t *symbols, uint8_t pairs[TP_GROUP / 2])
+{
+    tp_group_pairs(code, symbols, pairs);
+}
+
 static NOINLINE void group_symbols(const tp_shape *shape, const uint8_t *src, uint16_t *symbols)
 {
     TP_FOR_SHAPE(shape, symbols_template, src, symbols);

@@ -49,10 +49,13 @@ static const _Alignas(64) uint16_t odd16[32] = {RUN32(1, 2)};
 static const _Alignas(64) uint16_t unit01[32] = {RUN16(0, 4), RUN16(1, 4)};
 static const _Alignas(64) uint16_t unit23[32] = {RUN16(2, 4), RUN16(3, 4)};
 static const _Alignas(64) uint16_t turn16[32] = {RUN32(31, -1)};
-/* Low and high halves of u32 in two registers to u16, undoing unpacklo and unpackhi. */
-#define PACK8(i) RUN4(i, 2), RUN4((i) + 32, 2)
-static const _Alignas(64) uint16_t pack_low[32] = {PACK8(0), PACK8(8), PACK8(16), PACK8(24)};
-static const _Alignas(64) uint16_t pack_high[32] = {PACK8(1), PACK8(9), PACK8(17), PACK8(25)};
+static const _Alignas(64) uint32_t turn32[16] = {RUN16(15, -1)};
+/* Lanes so that unpacklo leaves 31 .. 16 and unpackhi 15 .. 0; and the same for every second u16 of two
+ * registers. */
+#define PAIRED4(i) RUN4(i, -1), RUN4((i)-16, -1)
+static const _Alignas(64) uint16_t paired[32] = {PAIRED4(31), PAIRED4(27), PAIRED4(23), PAIRED4(19)};
+#define EVENS4(i) RUN4(2 * (i), -2), RUN4(2 * (i)-32, -2)
+static const _Alignas(64) uint16_t paired_evens[32] = {EVENS4(31), EVENS4(27), EVENS4(23), EVENS4(19)};
 
 /* Interleave a and b: units 0, 1, ... of each (low), or the upper half's (high). */
 static INLINE __m512i zip16_low(__m512i a, __m512i b)

@@ -94,18 +94,14 @@ static INLINE void advance(__m512i *q, __m512i *low, const uint8_t **w, __m512i 
     *w += 2 * (unsigned)_mm_popcnt_u32(take);
 }
 
-static INLINE void step(__m512i *q, __m512i *low, const uint8_t **w, const rank_table *table, int entries,
-                        uint16_t *ranks)
+/* The ranks of the slots that the states are in. */
+static INLINE __m512i find_ranks(__m512i low, const rank_table *table)
 {
-    /* vpermi2w takes the index modulo 64, and only the count modulo 16 matters: low needs no mask for
-     * either. */
-    __m512i bucket = _mm512_srli_epi16(*low, 4);
+    /* vpermi2w takes the index modulo 64, and the count matters modulo 16: low needs no mask for either. */
+    __m512i bucket = _mm512_srli_epi16(low, 4);
     __m512i bits = _mm512_permutex2var_epi16(table->bits[0], bucket, table->bits[1]);
     __m512i next = _mm512_permutex2var_epi16(table->next[0], bucket, table->next[1]);
-    __m512i rank = _mm512_sub_epi16(next, popcount16(shift_right16(bits, *low)));
-    _mm512_store_si512(ranks, rank);
-
-    advance(q, low, w, lookup16(table->F, rank, entries), lookup16(table->start, rank, entries), TP_W32_K);
+    return _mm512_sub_epi16(next, popcount16(shift_right16(bits, low)));
 }
 
 /* dst_lines, low_planes: cache lines of each that belong to a step. */
@@ -134,9 +130,17 @@ static INLINE void ranks_template(stream *const *streams, const pace *per_step, 
                 out[i] = streams[i]->ranks;);
     ROLLED for (int t = 0; t < steps; t++)
     {
-        EACH_STREAM(
-            i, count, prefetch_step(streams[i], &at, dst_lines, low_planes); PREFETCH(w[i] + WORDS_AHEAD);
-            step(&q[i], &low[i], &w[i], shared ? &table : streams[i]->table, entries, out[i] + 32 * t););
+        __m512i rank[STREAMS];
+#define TABLE(i) (shared ? &table : streams[i]->table)
+#define ADVANCE(i)                                                                                         \
+    advance(&q[i], &low[i], &w[i], lookup16(TABLE(i)->F, rank[i], entries),                                \
+            lookup16(TABLE(i)->start, rank[i], entries), TP_W32_K)
+        EACH_STREAM(i, count, prefetch_step(streams[i], &at, dst_lines, low_planes);
+                    PREFETCH(w[i] + WORDS_AHEAD); rank[i] = find_ranks(low[i], TABLE(i));
+                    _mm512_store_si512(out[i] + 32 * t, rank[i]); if (!RANKS_FIRST) ADVANCE(i););
+        if (RANKS_FIRST) EACH_STREAM(i, count, ADVANCE(i););
+#undef TABLE
+#undef ADVANCE
         at.dst += per_step->dst;
         at.raw += per_step->raw;
         at.low += per_step->low;

@@ -35,10 +35,10 @@ typedef struct symbol_map {
 } symbol_map;
 
 /* What depends on the table only, as stage 2 wants it (u16 by rank). */
-#define BIAS_BITS 11
+#define SHIFT_BITS 5
 typedef struct rans_table {
     __m512i F[4];
-    __m512i bias[4];         /* and the shift above BIAS_BITS */
+    __m512i bias[4];         /* above SHIFT_BITS that hold the shift */
     __m512i low[4], high[4]; /* halves of the reciprocal */
 } rans_table;
 
@@ -50,7 +50,7 @@ static void rans_table_init(rans_table *to, const tp_w32_encode_table *from)
         uint32_t m, bias, shift;
         rans_constants(from->F[i], from->start[i], TP_W32_L, &m, &bias, &shift);
         part[0][i] = from->F[i];
-        part[1][i] = (uint16_t)(bias | shift << BIAS_BITS);
+        part[1][i] = (uint16_t)(bias << SHIFT_BITS | shift); /* bias < 2^11 */
         part[2][i] = (uint16_t)m;
         part[3][i] = (uint16_t)(m >> 16);
     }
@@ -109,7 +109,7 @@ typedef struct split {
     const uint8_t *src;
     uint8_t *raw, *low; /* low: NULL if not stored */
     size_t low_stride;
-    uint8_t *ranks;       /* 1024 / c bytes: by step 32, last lane first */
+    uint8_t *ranks;       /* 1024 bytes: of two steps (pairs: one) 64 */
     uint32_t *exceptions; /* room for 1024 / c */
     uint32_t position;    /* of the group's first element (pairs: pair) */
 } split;
@@ -143,7 +143,20 @@ static INLINE uint32_t *add_exceptions(tp_shape s, uint64_t missing, const uint8
     return exceptions;
 }
 
-/* Ranks of a row's symbols (v: its tops) to `ranks`, exceptions to the list. */
+/* The bytes of a row of four steps, for two steps at a time. */
+static INLINE void by_two_steps(__m512i a, __m512i b, uint8_t *dst)
+{
+    const __m512i evens = _mm512_load_si512(paired_evens);
+    _mm512_store_si512(dst, _mm512_permutex2var_epi16(a, evens, b));
+    const __m512i odds = _mm512_add_epi16(evens, _mm512_set1_epi16(1));
+    _mm512_store_si512(dst + 64, _mm512_permutex2var_epi16(a, odds, b));
+}
+
+/*
+ * Ranks of a row's symbols (v: its tops) to `ranks`, exceptions to the list. A u16 a lane, in the order of
+ * `paired`: its low byte is the rank of one step, its high byte that of the next; of a pair, only the low
+ * byte counts.
+ */
 static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m512i v[2], const uint8_t *src,
                                   uint32_t position, uint8_t *ranks, uint32_t *exceptions)
 {
@@ -163,9 +176,7 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
                                             position + 64 * (uint32_t)h, exceptions);
             }
         }
-        by_step4(rank[0], rank[1], rank);
-        _mm512_store_si512(ranks, rank[0]);
-        _mm512_store_si512(ranks + 64, rank[1]);
+        by_two_steps(rank[0], rank[1], ranks);
         return exceptions;
     }
     __m512i rank, symbol[2];
@@ -221,10 +232,7 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
                         : _mm512_mask_mov_epi8(rank, missing, common);
         exceptions = add_exceptions(s, missing, src, position, exceptions);
     }
-    if (s.c == 2)
-        _mm256_store_si256((__m256i *)(void *)ranks, by_step1(rank));
-    else
-        _mm512_store_si512(ranks, by_step2(rank));
+    _mm512_store_si512(ranks, _mm512_permutexvar_epi16(_mm512_load_si512(paired), rank));
     return exceptions;
 }
 
@@ -289,7 +297,7 @@ static INLINE uint32_t split_template(tp_shape s, const split *to)
             }
             exceptions = row_ranks(s, map, v, row, position, ranks, exceptions);
             position += row_symbols;
-            ranks += row_symbols;
+            ranks += 1024 / s.T;
         }
         _mm512_storeu_si512(raw, word[0]);
         _mm512_storeu_si512(raw + 64, word[1]);
@@ -319,7 +327,7 @@ static INLINE uint32_t split_template(tp_shape s, const split *to)
         }
         exceptions = row_ranks(s, map, v, row, position, ranks, exceptions);
         position += row_symbols;
-        ranks += row_symbols;
+        ranks += 1024 / s.T;
     }
     return (uint32_t)(exceptions - to->exceptions);
 }
@@ -333,37 +341,42 @@ static NOINLINE uint32_t split_group(const tp_shape *shape, const split *to)
 
 /* ---- rANS ---- */
 
-/* Lanes 31 .. 0 as unpacked u16: x[0] has 31..28, 23..20, ..., x[1] the others. */
+/* x[0]: lanes 31 .. 16, x[1]: 15 .. 0. */
 typedef struct rans_state {
     __m512i x[2];
     uint8_t *w;
 } rans_state;
 
-static INLINE void rans_step(__m512i x[2], uint8_t **w, __m512i F, __m512i bias, __m512i shift, __m512i low,
-                             __m512i high, int K)
+/*
+ * A step of 32 lanes, given by lane (u16 in the order of `paired`): F, the shift in the low SHIFT_BITS, the
+ * halves of the reciprocal, and the bias, above SHIFT_BITS if it comes with the shift.
+ */
+static INLINE void rans_step(__m512i x[2], uint8_t **w, __m512i F, __m512i shift, __m512i low, __m512i high,
+                             const __m512i *bias, int K)
 {
     const __m512i zero = _mm512_setzero_si512();
+    const __m512i rest = _mm512_sub_epi16(_mm512_set1_epi16((short)(1 << K)), F); /* L - F */
     /* words of the states x >= F << 16 */
-    __m512i upper = _mm512_permutex2var_epi16(x[0], _mm512_load_si512(pack_high), x[1]);
-    __m512i lower = _mm512_permutex2var_epi16(x[0], _mm512_load_si512(pack_low), x[1]);
-    __mmask32 give = _mm512_cmpge_epu16_mask(upper, F);
-    give_words(lower, give, *w);
+    __mmask16 full[2];
+    full[0] = _mm512_cmpge_epu32_mask(x[0], _mm512_unpacklo_epi16(zero, F));
+    full[1] = _mm512_cmpge_epu32_mask(x[1], _mm512_unpackhi_epi16(zero, F));
+    const __mmask32 give = _mm512_kunpackw(full[1], full[0]);
+    give_words(_mm512_permutex2var_epi16(x[0], _mm512_load_si512(even16), x[1]), give, *w);
     *w += 2 * (unsigned)_mm_popcnt_u32(give);
 
-    const __m512i rest = _mm512_sub_epi16(_mm512_set1_epi16((short)(1 << K)), F); /* L - F */
     UNROLL for (int h = 0; h < 2; h++)
     {
-        __m512i limit = h ? _mm512_unpackhi_epi16(zero, F) : _mm512_unpacklo_epi16(zero, F);
         __m512i m = h ? _mm512_unpackhi_epi16(low, high) : _mm512_unpacklo_epi16(low, high);
-        __m512i b = h ? _mm512_unpackhi_epi16(bias, zero) : _mm512_unpacklo_epi16(bias, zero);
         __m512i r = h ? _mm512_unpackhi_epi16(rest, zero) : _mm512_unpacklo_epi16(rest, zero);
         __m512i s = h ? _mm512_unpackhi_epi16(shift, zero) : _mm512_unpacklo_epi16(shift, zero);
-        /* both below 2^31: the sign of the difference selects */
-        __m512i keep = _mm512_srai_epi32(_mm512_sub_epi32(x[h], limit), 31);
-        __m512i v = _mm512_ternarylogic_epi32(keep, x[h], _mm512_srli_epi32(x[h], 16), 0xca);
-        __m512i even = _mm512_srli_epi64(_mm512_mul_epu32(v, m), 32);
+        __m512i b = !bias ? _mm512_srli_epi32(s, SHIFT_BITS)
+                    : h   ? _mm512_unpackhi_epi16(*bias, zero)
+                          : _mm512_unpacklo_epi16(*bias, zero);
+        __m512i v = _mm512_mask_srli_epi32(x[h], full[h], x[h], 16);
+        __m512i even = _mm512_mul_epu32(v, m);
         __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(v, 32), _mm512_srli_epi64(m, 32));
-        __m512i q = _mm512_srlv_epi32(_mm512_mask_mov_epi32(even, 0xaaaa, odd), s);
+        /* the upper halves of all products, shifted */
+        __m512i q = shift_right32(_mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB), s);
         /* (q << K) + v - q * F + start */
         x[h] = _mm512_add_epi32(_mm512_add_epi32(v, b), _mm512_mullo_epi32(q, r));
     }
@@ -394,9 +407,10 @@ static INLINE void prefetch_split(const ranking *r, const split_pace *at, int sr
 }
 
 /* One group of count streams. */
-static INLINE void rans_template(ranking *const *streams, int steps, const split_pace *per_step, int count,
+static INLINE void rans_template(ranking *const *streams, const split_pace *per_step, int count,
                                  int entries, int src_lines, int low_planes)
 {
+    const int per_load = entries > 64 ? 1 : 2; /* steps; only pairs have so many entries */
     __m512i x[ENCODE_STREAMS][2];
     uint8_t *w[ENCODE_STREAMS];
     rans_table table[ENCODE_STREAMS];
@@ -408,21 +422,25 @@ static INLINE void rans_template(ranking *const *streams, int steps, const split
         table[i] = *streams[i]->table;
     }
     split_pace at_split = {0, 0, 0};
-    ROLLED for (int at = 32 * (steps - 1); at >= 0; at -= 32)
+    ROLLED for (int at = TP_GROUP - 64; at >= 0; at -= 64)
     {
-        UNROLL for (int i = 0; i < count; i++)
+        __m512i ranks[ENCODE_STREAMS];
+        UNROLL for (int i = 0; i < count; i++) ranks[i] = _mm512_load_si512(streams[i]->ranks + at);
+        UNROLL for (int k = per_load - 1; k >= 0; k--)
         {
-            const rans_table *t = &table[i];
-            __m512i rank = load_widened(streams[i]->ranks + at);
-            __m512i bias = lookup16(t->bias, rank, entries), shift = _mm512_srli_epi16(bias, BIAS_BITS);
-            bias = _mm512_and_si512(bias, _mm512_set1_epi16((1 << BIAS_BITS) - 1));
-            rans_step(x[i], &w[i], lookup16(t->F, rank, entries), bias, shift,
-                      lookup16(t->low, rank, entries), lookup16(t->high, rank, entries), TP_W32_K);
-            prefetch_split(streams[i], &at_split, src_lines, low_planes);
+            UNROLL for (int i = 0; i < count; i++)
+            {
+                const rans_table *t = &table[i];
+                const __m512i rank = k ? _mm512_srli_epi16(ranks[i], 8) : ranks[i];
+                rans_step(x[i], &w[i], lookup16(t->F, rank, entries), lookup16(t->bias, rank, entries),
+                          lookup16(t->low, rank, entries), lookup16(t->high, rank, entries), NULL,
+                          TP_W32_K);
+                prefetch_split(streams[i], &at_split, src_lines, low_planes);
+            }
+            at_split.src += per_step->src;
+            at_split.raw += per_step->raw;
+            at_split.low += per_step->low;
         }
-        at_split.src += per_step->src;
-        at_split.raw += per_step->raw;
-        at_split.low += per_step->low;
     }
     UNROLL for (int i = 0; i < count; i++)
     {
@@ -432,12 +450,12 @@ static INLINE void rans_template(ranking *const *streams, int steps, const split
     }
 }
 
-typedef void rans_function(ranking *const *streams, int steps, const split_pace *per_step);
+typedef void rans_function(ranking *const *streams, const split_pace *per_step);
 #define RANS(count, entries, lines, planes)                                                                \
-    static void rans##count##_##entries##_##lines##_##planes(ranking *const *streams, int steps,           \
+    static void rans##count##_##entries##_##lines##_##planes(ranking *const *streams,                      \
                                                              const split_pace *per_step)                   \
     {                                                                                                      \
-        rans_template(streams, steps, per_step, count, entries, lines, planes);                            \
+        rans_template(streams, per_step, count, entries, lines, planes);                                   \
     }
 #define RANS_COUNTS(entries, lines, planes)                                                                \
     RANS(1, entries, lines, planes)                                                                        \
@@ -470,10 +488,9 @@ static rans_function *const *rans_find(const tp_shape *shape, uint32_t entries)
 /* States, lane 0 first. */
 static void rans_store_states(const rans_state *s, uint8_t *out)
 {
-    _Alignas(64) uint32_t x[2][16];
-    _mm512_store_si512(x[0], s->x[0]);
-    _mm512_store_si512(x[1], s->x[1]);
-    for (int p = 0; p < 32; p++) tp_store32(out + 4 * (31 - p), x[p / 4 % 2][p / 8 * 4 + p % 4]);
+    const __m512i turn = _mm512_load_si512(turn32);
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi32(turn, s->x[1]));
+    _mm512_storeu_si512(out + 64, _mm512_permutexvar_epi32(turn, s->x[0]));
 }
 
 /* nw words from src to dst, last first. */
@@ -599,7 +616,7 @@ static void encoding_groups(encoding *const *encodings, int count, const tp_shap
         encoding_split(encodings[i], shape);
         streams[i] = &encodings[i]->run;
     }
-    run[count - 1](streams, (int)steps, &per_step);
+    run[count - 1](streams, &per_step);
 }
 
 static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)

@@ -14,7 +14,7 @@
 #define AVX512_KERNELS                                                                                     \
     .w32_decode = w32_decode, .wide_decode = wide_decode, .w32_encode = w32_encode,                        \
     .w32_encode_two = w32_encode_two, .wide_encode = wide_encode, .count_symbols = count_symbols,          \
-    .count_pairs = count_pairs, .group_sums = group_sums, .count_bytes = count_bytes,                      \
+    .count_pairs = count_pairs, .group_sums = group_sums, .count_bytes = tp_portable_count_bytes,          \
     .plane_get = plane_get, .plane_put = plane_put, .hash64 = hash64, .hash128 = hash128,                  \
     .hasher_init = hasher_init, .hasher_add = hasher_add, .hasher_end = hasher_end
 

@@ -7,6 +7,9 @@
 
 #include "codec/kernels/avx512_base.h"
 
+/* Whether the ranks of a step are found for all streams before the first of them goes on. */
+#define RANKS_FIRST 0
+
 /* ---- u16 ---- */
 
 static INLINE __m512i popcount16(__m512i v)
@@ -18,6 +21,12 @@ static INLINE __m512i popcount16(__m512i v)
 static INLINE __m512i shift_right16(__m512i v, __m512i by)
 {
     return _mm512_shrdv_epi16(v, _mm512_setzero_si512(), by);
+}
+
+/* v >> (by mod 32), by lane of u32 */
+static INLINE __m512i shift_right32(__m512i v, __m512i by)
+{
+    return _mm512_shrdv_epi32(v, _mm512_setzero_si512(), by);
 }
 
 /* The lanes in take get the words at w, one after the other, the others keep v. Reads 64 bytes. */
@@ -47,18 +56,6 @@ static const _Alignas(64) uint8_t zip8[128] = {ZIP64(0, 64), ZIP64(32, 64)};
 static const _Alignas(64) uint8_t widen8[128] = {ZIP64(0, 0), ZIP64(32, 0)}; /* each byte twice */
 static const _Alignas(64) uint8_t even8[64] = {RUN32(0, 2), RUN32(64, 2)};
 static const _Alignas(64) uint8_t odd8[64] = {RUN32(1, 2), RUN32(65, 2)};
-/* Every fourth and eighth byte of two registers. */
-static const _Alignas(64) uint8_t every4[64] = {RUN32(0, 4)};
-static const _Alignas(64) uint8_t every8[64] = {RUN16(0, 8)};
-/* A row in the order of elements by step, last lane first: a step of 32 lanes (u16), two steps, four. */
-static const _Alignas(64) uint8_t lanes1[64] = {RUN32(62, -2)};
-static const _Alignas(64) uint8_t lanes2[64] = {RUN32(62, -2), RUN32(63, -2)};
-static const _Alignas(64) uint8_t lanes4[128] = {
-    RUN32(124, -4),
-    RUN32(125, -4),
-    RUN32(126, -4),
-    RUN32(127, -4),
-};
 
 /* As zip16_low and zip16_high. */
 static INLINE __m512i zip8_low(__m512i a, __m512i b)
@@ -91,43 +88,6 @@ static INLINE __m512i odd_bytes(__m512i a, __m512i b)
 static INLINE __m512i narrow(__m512i a, __m512i b)
 {
     return even_bytes(a, b);
-}
-
-/* A row's bytes in the order of elements by step, last lane first: of one step the even bytes of a
- * register, of two steps a register, of four two. */
-static INLINE __m256i by_step1(__m512i v)
-{
-    return _mm512_castsi512_si256(_mm512_permutexvar_epi8(_mm512_load_si512(lanes1), v));
-}
-static INLINE __m512i by_step2(__m512i v)
-{
-    return _mm512_permutexvar_epi8(_mm512_load_si512(lanes2), v);
-}
-static INLINE void by_step4(__m512i a, __m512i b, __m512i v[2])
-{
-    v[0] = _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4), b);
-    v[1] = _mm512_permutex2var_epi8(a, _mm512_load_si512(lanes4 + 64), b);
-}
-
-/* Byte `index` of every 2, 4 and 8 bytes at p: of 128 bytes, 256 and 256. */
-static INLINE __m512i plane_of_2(const uint8_t *p, unsigned index)
-{
-    const __m512i order = _mm512_add_epi8(_mm512_load_si512(even8), _mm512_set1_epi8((char)index));
-    return _mm512_permutex2var_epi8(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 64));
-}
-static INLINE __m512i plane_of_4(const uint8_t *p, unsigned index)
-{
-    const __m512i order = _mm512_add_epi8(_mm512_load_si512(every4), _mm512_set1_epi8((char)index));
-    __m512i a = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 64));
-    __m512i b = _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
-    return _mm512_shuffle_i64x2(a, b, 0x44);
-}
-static INLINE __m256i plane_of_8(const uint8_t *p, unsigned index)
-{
-    const __m512i order = _mm512_add_epi8(_mm512_load_si512(every8), _mm512_set1_epi8((char)index));
-    __m512i a = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 64));
-    __m512i b = _mm512_permutex2var_epi8(_mm512_loadu_si512(p + 128), order, _mm512_loadu_si512(p + 192));
-    return _mm256_inserti128_si256(_mm512_castsi512_si256(a), _mm512_castsi512_si128(b), 1);
 }
 
 /* ---- tables of bytes ---- */

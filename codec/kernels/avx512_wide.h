@@ -211,22 +211,23 @@ static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_t
             memcpy(padded, group_src, n - g * TP_GROUP);
             group_src = padded;
         }
-        for (int row = 0; row < TP_GROUP; row += 128) {
-            __m512i v[2];
-            by_step4(_mm512_loadu_si512(group_src + row), _mm512_loadu_si512(group_src + row + 64), v);
-            _mm512_store_si512(symbols + row, v[0]);
-            _mm512_store_si512(symbols + row + 64, v[1]);
-        }
-        ROLLED for (int at = TP_GROUP - 32; at >= 0; at -= 32)
+        for (int row = 0; row < TP_GROUP; row += 128)
+            by_two_steps(_mm512_loadu_si512(group_src + row), _mm512_loadu_si512(group_src + row + 64),
+                         symbols + row);
+        ROLLED for (int at = TP_GROUP - 64; at >= 0; at -= 64)
         {
-            __m512i index = load_widened(symbols + at);
-            __mmask32 bit6 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64));
-            __mmask32 bit7 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(128));
-            rans_step(x, &w, lookup16_256(tables[WIDE_F], index, bit6, bit7),
-                      lookup16_256(tables[WIDE_BIAS], index, bit6, bit7),
-                      lookup16_256(tables[WIDE_SHIFT], index, bit6, bit7),
-                      lookup16_256(tables[WIDE_LOW], index, bit6, bit7),
-                      lookup16_256(tables[WIDE_HIGH], index, bit6, bit7), TP_WIDE_K);
+            __m512i both = _mm512_load_si512(symbols + at);
+            ROLLED for (int k = 1; k >= 0; k--)
+            {
+                __m512i index = k ? _mm512_srli_epi16(both, 8) : both;
+                __mmask32 bit6 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64));
+                __mmask32 bit7 = _mm512_test_epi16_mask(index, _mm512_set1_epi16(128));
+                __m512i bias = lookup16_256(tables[WIDE_BIAS], index, bit6, bit7);
+                rans_step(x, &w, lookup16_256(tables[WIDE_F], index, bit6, bit7),
+                          lookup16_256(tables[WIDE_SHIFT], index, bit6, bit7),
+                          lookup16_256(tables[WIDE_LOW], index, bit6, bit7),
+                          lookup16_256(tables[WIDE_HIGH], index, bit6, bit7), &bias, TP_WIDE_K);
+            }
         }
     }
     *nw = (uint32_t)(w - scratch) / 2;

@@ -12,6 +12,8 @@
 /* A whole group's symbols (c = 1) as u16, in element order; their sum. */
 static void group_symbols(const tp_shape *shape, const uint8_t *src, uint16_t *symbols);
 static uint32_t group_sum(const tp_shape *shape, const uint8_t *src);
+/* A whole group's symbols, below 256, as pairs of codes: code[first] | code[second] << 4. */
+static void group_pairs(const uint8_t code[256], const uint16_t *symbols, uint8_t pairs[TP_GROUP / 2]);
 
 /* The whole group at src + first * element, padded with zeros if there is less; *count: elements that
  * exist. */
@@ -63,28 +65,37 @@ static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n,
 }
 
 static void count_pairs(const tp_shape *shape, const uint8_t code[256], const uint8_t *src, uint32_t n,
-                        uint32_t step, uint32_t counts[256])
+                        uint32_t step, const uint8_t *class, uint32_t classes, uint32_t *counts)
 {
     _Alignas(64) uint16_t symbols[TP_GROUP];
-    _Alignas(64) uint8_t padded[TP_GROUP * 8];
-    uint32_t part[3][256];
+    _Alignas(64) uint8_t padded[TP_GROUP * 8], pairs[TP_GROUP / 2];
+    uint32_t second[COUNT_CLASSES * 256];
     const size_t element = tp_shape_element(shape);
     const tp_shape single = {
         .T = shape->T, .R = shape->R, .low = shape->low, .c = 1, .rotated = shape->rotated};
-    memset(part, 0, sizeof part);
+    const bool in_two = classes <= COUNT_CLASSES && n > TP_GROUP;
+    if (in_two) memset(second, 0, classes * 256 * sizeof *second);
     for (size_t first = 0, count; first < n; first += (size_t)step * TP_GROUP) {
+        const size_t at = class ? (size_t) class[first / TP_GROUP] * 256 : 0;
+        uint32_t *const a = counts + at, *const b = in_two ? second + at : a;
         group_symbols(&single, take_group(src, first, n, element, padded, &count), symbols);
+        group_pairs(code, symbols, pairs);
         size_t i = 0;
-        for (; i + 8 <= count; i += 8) {
-            const uint64_t a = tp_load64(symbols + i), b = tp_load64(symbols + i + 4);
-            counts[code[a & 255] | (unsigned)code[a >> 16 & 255] << 4]++;
-            part[0][code[a >> 32 & 255] | (unsigned)code[a >> 48] << 4]++;
-            part[1][code[b & 255] | (unsigned)code[b >> 16 & 255] << 4]++;
-            part[2][code[b >> 32 & 255] | (unsigned)code[b >> 48] << 4]++;
+        for (; i + 8 <= count / 2; i += 8) {
+            const uint64_t eight = tp_load64(pairs + i);
+            a[eight & 255]++;
+            b[eight >> 8 & 255]++;
+            a[eight >> 16 & 255]++;
+            b[eight >> 24 & 255]++;
+            a[eight >> 32 & 255]++;
+            b[eight >> 40 & 255]++;
+            a[eight >> 48 & 255]++;
+            b[eight >> 56]++;
         }
-        for (; i + 2 <= count; i += 2) counts[code[symbols[i]] | (unsigned)code[symbols[i + 1]] << 4]++;
+        for (; i < count / 2; i++) a[pairs[i]]++;
     }
-    for (int i = 0; i < 256; i++) counts[i] += part[0][i] + part[1][i] + part[2][i];
+    if (in_two)
+        for (uint32_t i = 0; i < classes * 256; i++) counts[i] += second[i];
 }
 
 static void group_sums(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t *sums)

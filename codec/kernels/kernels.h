@@ -146,9 +146,10 @@ typedef struct tp_kernels {
      * elements; of a partial last group the elements that exist. class is below `classes`; NULL: all 0. */
     void (*count_symbols)(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step,
                           const uint8_t *class, uint32_t classes, uint32_t *counts);
-    /* Likewise the whole pairs (shape with c = 2) by code: code[first] | code[second] << 4, codes 0..15. */
+    /* Likewise the whole pairs (shape with c = 2) by code: counts[class[group]][code[first] | code[second]
+     * << 4], codes 0..15. */
     void (*count_pairs)(const tp_shape *shape, const uint8_t code[256], const uint8_t *src, uint32_t n,
-                        uint32_t step, uint32_t counts[256]);
+                        uint32_t step, const uint8_t *class, uint32_t classes, uint32_t *counts);
     /* sums[g]: the sum of the symbols (c = 1) of the elements of group g, for all groups of n elements. */
     void (*group_sums)(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t *sums);
     /* Adds the bytes of the 1024-byte groups 0, step, ... to counts[256]. */

@@ -468,6 +468,11 @@ TP_INLINE uint32_t sum_template(tp_shape s, const uint8_t *src)
     return sum;
 }
 
+static void group_pairs(const uint8_t code[256], const uint16_t *symbols, uint8_t pairs[TP_GROUP / 2])
+{
+    tp_group_pairs(code, symbols, pairs);
+}
+
 static void group_symbols(const tp_shape *shape, const uint8_t *src, uint16_t *symbols)
 {
     TP_FOR_SHAPE(shape, symbols_template, src, symbols);

@@ -14,6 +14,13 @@ void tp_portable_plane_get(const uint8_t *src, size_t size, unsigned element, un
 void tp_portable_plane_put(const uint8_t *plane, size_t size, unsigned element, unsigned index,
                            uint8_t *dst);
 
+/* For kernels without a table of 256 bytes in registers (codec/kernels/counts.h). */
+static inline void tp_group_pairs(const uint8_t code[256], const uint16_t *symbols, uint8_t *pairs)
+{
+    for (int i = 0; i < TP_GROUP / 2; i++)
+        pairs[i] = (uint8_t)(code[symbols[2 * i] & 255] | code[symbols[2 * i + 1] & 255] << 4);
+}
+
 /* How every encoder ends. W32, once job->nw and job->nx are set: job->size and, if it fits, states, words,
  * selectors, exceptions and padding to the payload; raw rows and low planes are there or come afterwards.
  * Wide: likewise; returns the size or 0. */

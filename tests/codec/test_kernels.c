@@ -155,13 +155,16 @@ static void test_count_symbols(void **state)
                 for (uint32_t at = 0; at + shapes[j].c <= length; at += shapes[j].c) {
                     if (at / 1024 % step) continue;
                     const uint32_t symbol = symbol_at(&reference, &shape, src, at);
-                    if (pairs)
-                        expected[code[symbol] | code[symbol_at(&reference, &shape, src, at + 1)] << 4]++;
-                    else
-                        expected[(classes ? class[at / 1024] * alphabet : 0) + symbol]++;
+                    uint32_t value = symbol;
+                    if (pairs) {
+                        const uint32_t second = symbol_at(&reference, &shape, src, at + 1);
+                        value = code[symbol] | (uint32_t)code[second] << 4;
+                    }
+                    expected[(classes ? class[at / 1024] * alphabet : 0) + value]++;
                 }
                 if (pairs)
-                    kernels[k]->count_pairs(&shape, code, src, length, step, counts);
+                    kernels[k]->count_pairs(&shape, code, src, length, step, classes ? class : NULL,
+                                            classes ? CLASSES : 1, counts);
                 else
                     kernels[k]->count_symbols(&shape, src, length, step, classes ? class : NULL,
                                               classes ? CLASSES : 1, counts);
