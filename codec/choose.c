@@ -223,17 +223,18 @@ typedef struct chunk_order {
     uint8_t chunk[TP_MAX_CHUNKS];
 } chunk_order;
 
-/* Puts the chunks into the order of their means, and the sums of the counts of the first 0.. into c->sums.
- */
+/* Puts the chunks into the order of their means, and the sums of the counts of the first 0, 1, .. into
+ * c->sums. */
 static void order_chunks(tp_choice *c, chunk_order *order)
 {
+    const uint32_t end = c->end < c->candidates ? c->end : c->candidates;
     uint64_t mean[TP_MAX_CHUNKS];
     order->n = 0;
     for (uint32_t i = 0; i < c->chunks; i++) {
         if (!c->total[i]) continue;
         const uint32_t *counts = counts_of(c, i, 0);
         uint64_t sum = 0;
-        for (uint32_t k = c->first; k < c->end && k < c->candidates; k++) sum += (uint64_t)counts[k] * k;
+        for (uint32_t k = c->first; k < end; k++) sum += (uint64_t)counts[k] * k;
         const uint64_t of_chunk = sum * 65536 / c->total[i]; /* sum < 2^29 */
         uint32_t at = order->n++;
         for (; at && mean[at - 1] > of_chunk; at--) {
@@ -245,9 +246,9 @@ static void order_chunks(tp_choice *c, chunk_order *order)
     }
     memset(c->sums, 0, c->alphabet * sizeof *c->sums);
     for (uint32_t i = 0; i < order->n; i++) {
-        const uint32_t *counts = counts_of(c, order->chunk[i], 0), *before = c->sums + i * c->alphabet;
-        uint32_t *sums = c->sums + (i + 1) * c->alphabet;
-        for (uint32_t k = c->first; k < c->end; k++) sums[k] = before[k] + counts[k];
+        uint32_t *before = c->sums + i * c->alphabet, *sums = before + c->alphabet;
+        memcpy(sums + c->first, before + c->first, (c->end - c->first) * sizeof *sums);
+        add_counts(c, counts_of(c, order->chunk[i], 0), sums);
     }
 }
 
@@ -258,16 +259,11 @@ static void sum_chunks(tp_choice *c, uint32_t first, uint32_t end)
     for (uint32_t k = c->first; k < c->end; k++) c->sum[k] = sums[k] - before[k];
 }
 
-static uint64_t estimate_of(const tp_log2 *log2, tp_choice *c, uint32_t first, uint32_t end, uint64_t total)
-{
-    sum_chunks(c, first, end);
-    return estimate(log2, c, c->sum, total);
-}
-
 /* By sharing a table. */
 static uint64_t loss_of(const tp_log2 *log2, tp_choice *c, const cluster *a, const cluster *b)
 {
-    const uint64_t both = estimate_of(log2, c, a->first, b->end, a->total + b->total);
+    sum_chunks(c, a->first, b->end);
+    const uint64_t both = estimate(log2, c, c->sum, a->total + b->total);
     return both > a->cost + b->cost ? both - a->cost - b->cost : 0;
 }
 
@@ -308,12 +304,11 @@ static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_
         if (least > 1) a->loss = loss_of(log2, c, a - 1, a);
         if (least < n) b->loss = loss_of(log2, c, a, b);
     }
-    if (n < 2 || all + n * record_cost >= limit) return UINT64_MAX;
+    if (n < 2 || all + c->waste + n * record_cost >= limit) return UINT64_MAX;
 
     all = n * record_cost;
     c->selector_bits = 0;
     c->tables = n;
-    memset(c->sum, 0, c->alphabet * sizeof *c->sum);
     for (uint32_t t = 0; t < n; t++) {
         sum_chunks(c, of[t].first, of[t].end);
         tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[t]);
@@ -385,10 +380,12 @@ uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *c)
     uint64_t least = UINT64_MAX;
     unsigned best = 0;
     for (unsigned bits = 0; 1u << bits <= c->classes; bits++) {
-        const uint64_t cost = c->classes > 1 ? estimate_by_group(log2, c, bits) : 0;
+        const uint64_t cost = estimate_by_group(log2, c, bits);
         if (cost < least) least = cost, best = bits;
     }
-    return choose_by_group(log2, c, best);
+    const uint64_t cost = choose_by_group(log2, c, best);
+    c->waste = cost > least ? cost - least : 0;
+    return cost;
 }
 
 void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *c, uint64_t by_group)
@@ -404,7 +401,7 @@ void tp_choose_tables_by_chunk(const tp_log2 *log2, tp_choice *c, uint64_t by_gr
         own[i] = estimate(log2, c, counts_of(c, i, 0), c->total[i]);
         least += own[i];
     }
-    if (least >= by_group) return; /* even if every chunk had its own table for nothing */
+    if (least + c->waste >= by_group) return; /* even if every chunk had its own table for nothing */
     memcpy(record, c->record, tables * sizeof *record);
     memcpy(cost, c->cost, sizeof cost);
     if (choose_by_chunk(log2, c, own, by_group) < by_group) return;

@@ -29,6 +29,7 @@ typedef struct tp_choice {
     tp_symbol_record record[TP_MAX_TABLES];
     /* Workspace */
     uint32_t first, end; /* symbols outside do not occur */
+    uint64_t waste;      /* of tables by group, by rounding and few entries; by chunk it is about as much */
     uint32_t class_sum[TP_MAX_CLASSES * TP_MAX_ALPHABET]; /* the counts of all chunks */
     uint32_t sum[TP_MAX_ALPHABET];
     /* Of the chunks in some order, the counts of the first 0, 1, .. of them: 16 of 2^10 symbols, 4 of 2^12,

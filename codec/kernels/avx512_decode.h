@@ -386,6 +386,7 @@ typedef struct flight {
     const prepared_table *table[MAX_SELECTED]; /* by selector */
     const uint8_t *words_end;
     uint32_t entries;       /* the most of its tables */
+    uint32_t small;         /* bit i: table i has at most 32 */
     uint32_t group, groups; /* the next one; in all */
     bool bad;
 } flight;
@@ -420,11 +421,12 @@ static bool states_ended(__m512i q, __m512i low, unsigned K)
 /* false: no room for its tables */
 static bool flight_start(flight *f, const tp_shape *shape, tp_w32_job *job, prepared_tables *tables)
 {
-    f->entries = 0;
+    f->entries = f->small = 0;
     for (unsigned i = 0; i < 1u << job->selector_bits; i++) {
         f->table[i] = prepare_table(tables, shape, job->table + i);
         if (!f->table[i]) return false;
         if (job->table[i].count > f->entries) f->entries = job->table[i].count;
+        if (job->table[i].count <= 32) f->small |= 1u << i;
     }
     f->job = job;
     f->bad = !load_states(job->payload, TP_W32_K, &f->s.q, &f->s.low);
@@ -510,19 +512,19 @@ static void w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
             decode(streams, &per_step, steps);
             for (size_t i = 0; i < n; i++) {
                 flight *f = &flights[i];
-                const prepared_table *t =
-                    f->table[tp_selector(f->job->selectors, f->job->selector_bits, f->group)];
-                f->at.values = t->values;
+                const unsigned selector = tp_selector(f->job->selectors, f->job->selector_bits, f->group);
+                const bool small = f->small >> selector & 1;
+                f->at.values = f->table[selector]->values;
                 f->group++;
                 const size_t left = f->job->n - (size_t)(f->group - 1) * TP_GROUP;
                 if (left < TP_GROUP) {
                     uint8_t *dst = f->at.dst;
                     f->at.dst = tail;
-                    merge(shape, &f->at, t->source->count <= 32);
+                    merge(shape, &f->at, small);
                     memcpy(dst, tail, left * element);
                     continue; /* it was the last */
                 }
-                merge(shape, &f->at, t->source->count <= 32);
+                merge(shape, &f->at, small);
                 f->at.dst += TP_GROUP * element;
                 f->at.raw += raw_step;
                 if (shape->low) f->at.low += low_step;
