@@ -258,11 +258,12 @@ static INLINE uint32_t encode_template(coder *s, const uint64_t *entries, const 
     __m256i x[4];
     uint8_t *w = s->w;
     uint32_t marked = 0;
+    split_ahead ahead = *next;
     UNROLL for (int i = 0; i < 4; i++) x[i] = load256(s->x + 8 * i);
     ROLLED for (int t = row_steps == 1 ? 15 : 31; t >= 0; t--)
     {
         const uint8_t *row = keys + t / row_steps * (32 * row_steps);
-        prefetch_split(next, t);
+        prefetch_split(&ahead);
         const __m256i seen = encode_step(x, &w, entries, row + t % row_steps, row_steps, K);
         marked = marked << 1 | !_mm256_testz_si256(seen, _mm256_set1_epi32(ENTRY_MARK));
     }

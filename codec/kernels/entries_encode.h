@@ -99,11 +99,12 @@ typedef struct split_ahead {
     size_t src_step, raw_step; /* bytes that belong to a step */
 } split_ahead;
 
-static INLINE void prefetch_split(const split_ahead *next, int step)
+static INLINE void prefetch_split(split_ahead *next)
 {
-    const size_t t = (size_t)step;
-    __builtin_prefetch(next->raw + t * next->raw_step);
-    for (size_t i = 0; i < next->src_step; i += 64) __builtin_prefetch(next->src + t * next->src_step + i);
+    __builtin_prefetch(next->raw);
+    for (size_t i = 0; i < next->src_step; i += 64) __builtin_prefetch(next->src + i);
+    next->src += next->src_step;
+    next->raw += next->raw_step;
 }
 
 static void split_group(const tp_shape *shape, const split *to);

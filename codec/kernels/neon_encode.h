@@ -208,11 +208,12 @@ static INLINE uint32_t encode_template(coder *s, const uint64_t *entries, const 
     uint32x4_t x[8];
     uint8_t *w = s->w;
     uint32_t marked = 0;
+    split_ahead ahead = *next;
     UNROLL for (int i = 0; i < 8; i++) x[i] = vld1q_u32(s->x + 4 * i);
     ROLLED for (int t = row_steps == 1 ? 15 : 31; t >= 0; t--)
     {
         const uint8_t *row = keys + t / row_steps * (32 * row_steps);
-        prefetch_split(next, t);
+        prefetch_split(&ahead);
         const uint32x4_t seen = encode_step(x, &w, entries, row + t % row_steps, row_steps, K);
         marked = marked << 1 | (vmaxvq_u32(seen & vdupq_n_u32(ENTRY_MARK)) != 0);
     }
