@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "codec/bytes.h"
+#include "codec/choose.h"
 #include "codec/table.h"
 
 static tp_log2 logs;
@@ -299,6 +300,128 @@ static void test_reciprocals(void **state)
     }
 }
 
+/* --------------------------------------------------------------------------------- classes and choices */
+
+/* The sum of the squared distances of means[from..to) from their own mean. */
+static double spread(const uint32_t *means, uint32_t from, uint32_t to)
+{
+    double sum = 0, squares = 0;
+    for (uint32_t i = from; i < to; i++) {
+        sum += means[i];
+        squares += (double)means[i] * means[i];
+    }
+    return to > from ? squares - sum * sum / (to - from) : 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Few enough means for every cut to be tried; they are bins as they are. */
+static void test_group_classes(void **state)
+{
+    enum { N = 40 };
+    (void)state;
+    rng r = rng_make(21);
+    for (unsigned round = 0; round < 20; round++) {
+        uint32_t means[N];
+        uint8_t class[N];
+        for (uint32_t i = 0; i < N; i++) /* a few scales, of unequal numbers, or all kinds of values */
+            means[i] = round % 2 ? rng_below(&r, 1024)
+                                 : (i < 23   ? 100
+                                    : i < 35 ? 400
+                                             : 900) +
+                                       rng_below(&r, 60);
+        qsort(means, N, sizeof *means, ascending);
+        const uint32_t halves = tp_classify_groups(means, N, 1, 4, class);
+        double best = INFINITY, made = 0, two = INFINITY;
+        for (uint32_t a = 0; a <= N; a++)
+            for (uint32_t b = a; b <= N; b++)
+                for (uint32_t c = b; c <= N; c++) {
+                    const double all = spread(means, 0, a) + spread(means, a, b) + spread(means, b, c) +
+                                       spread(means, c, N);
+                    if (all < best) best = all;
+                }
+        uint32_t start[5] = {0, 0, 0, 0, N};
+        for (uint32_t i = 1; i < N; i++) assert_true(class[i] >= class[i - 1] && class[i] < 4);
+        for (uint32_t k = 1; k < 4; k++)
+            while (start[k] < N && class[start[k]] < k) start[k]++;
+        for (uint32_t k = 0; k < 4; k++) made += spread(means, start[k], start[k + 1]);
+        assert_true(made <= best + 4); /* each class's share is rounded down */
+        for (uint32_t k = 1; k < 4; k++) {
+            const double cut = spread(means, 0, start[k]) + spread(means, start[k], N);
+            if (cut < two) two = cut;
+        }
+        assert_true(halves >= 1 && halves < 4);
+        assert_true(spread(means, 0, start[halves]) + spread(means, start[halves], N) <= two + 2);
+    }
+    /* Equal means; a single group; groups beyond all that were judged. */
+    uint32_t means[N];
+    uint8_t class[N];
+    for (uint32_t i = 0; i < N; i++) means[i] = 77;
+    tp_classify_groups(means, N, 4, 4, class);
+    for (uint32_t i = 1; i < N; i++) assert_int_equal(class[i], class[0]);
+    tp_classify_groups(means, 1, 4, 4, class);
+    for (uint32_t i = 0; i < N; i++) means[i] = i % 4 ? (i % 4 == 1 ? 0 : UINT32_MAX) : 1000000 + i * 1000;
+    tp_classify_groups(means, N, 4, 4, class);
+    for (uint32_t i = 1; i < N; i++) {
+        if (i % 4 == 1) assert_int_equal(class[i], class[0]);
+        if (i % 4 > 1) assert_int_equal(class[i], class[36]);
+    }
+}
+
+/* The counts of one chunk: near a geometric distribution upwards from `first`. */
+static void put_counts(uint32_t *counts, uint32_t first, uint32_t largest)
+{
+    for (uint32_t k = first; largest; k++, largest /= 2) counts[k] = largest;
+}
+
+static void test_tables_by_chunk(void **state)
+{
+    enum { ALPHABET = 64 };
+    (void)state;
+    static tp_choice choice;
+    static uint32_t counts[TP_MAX_CHUNKS * ALPHABET];
+    /* Kinds of chunks: one, two that take turns, more than there may be tables. */
+    for (unsigned kinds = 1; kinds <= TP_MAX_CHUNKS; kinds = kinds == 2 ? TP_MAX_CHUNKS : kinds + 1) {
+        memset(&choice, 0, sizeof choice);
+        memset(counts, 0, sizeof counts);
+        choice.counts = counts;
+        choice.chunks = TP_MAX_CHUNKS;
+        choice.classes = 1;
+        choice.alphabet = choice.candidates = ALPHABET;
+        choice.limit = 64;
+        choice.step = 1;
+        choice.groups = TP_MAX_CHUNKS;
+        for (uint32_t i = 0; i < TP_MAX_CHUNKS; i++) {
+            if (i == 5) continue; /* of one value: not counted */
+            put_counts(counts + i * ALPHABET, i % kinds, 32768);
+            for (uint32_t k = 0; k < ALPHABET; k++) choice.total[i] += counts[i * ALPHABET + k];
+        }
+        assert_int_equal(tp_choice_sum(&choice), (TP_MAX_CHUNKS - 1) * choice.total[0]);
+        const uint64_t by_group = tp_choose_tables_by_group(&logs, &choice);
+        tp_choose_tables_by_chunk(&logs, &choice, by_group);
+        assert_int_equal(choice.selector_bits, 0);
+        if (kinds <= 2) assert_int_equal(choice.tables, kinds);
+        assert_in_range(choice.tables, 1, TP_MAX_TABLES);
+        uint64_t all = 0;
+        for (uint32_t i = 0; i < TP_MAX_CHUNKS; i++) {
+            if (i == 5) continue;
+            if (kinds <= 2) assert_int_equal(choice.table[i], choice.table[i % kinds]);
+            assert_in_range(choice.table[i], 0, choice.tables - 1);
+            assert_int_equal(choice.cost[i],
+                             tp_symbol_record_cost(&logs, counts + i * ALPHABET, choice.total[i],
+                                                   &choice.record[choice.table[i]]));
+            all += choice.cost[i];
+        }
+        assert_true(all <= by_group);
+        if (kinds == 2) assert_true(choice.table[0] != choice.table[1]);
+        if (kinds == TP_MAX_CHUNKS) assert_true(choice.tables > 8 && all < by_group / 2);
+    }
+}
+
 int run_tables(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +431,8 @@ int run_tables(void)
         cmocka_unit_test(test_wide_tables),
         cmocka_unit_test(test_decoding_tables),
         cmocka_unit_test(test_reciprocals),
+        cmocka_unit_test(test_group_classes),
+        cmocka_unit_test(test_tables_by_chunk),
     };
     return cmocka_run_group_tests_name("tables", tests, NULL, NULL);
 }
