@@ -496,7 +496,7 @@ def test_direct():
     parts = [weights(3 << 19), bytes(3 << 20), random.Random(1).randbytes((1 << 20) + 77)]
     data = safetensors([(str(i), "U8", [len(part)], part) for i, part in enumerate(parts)])
     data += random.Random(2).randbytes(4 << 20)
-    sizes = [0, 1, 4095, (4 << 20) - 1, 4 << 20, (4 << 20) + 4096, len(data)]
+    sizes = [0, 4095, (4 << 20) - 1, 4 << 20, len(data)]
     places = [os.getcwd()] + (["/dev/shm"] if os.access("/dev/shm", os.W_OK) else [])
     for place in places:
         with tempfile.TemporaryDirectory(dir=place) as folder:
@@ -507,17 +507,16 @@ def test_direct():
             for path in (os.path.join(folder, path) for path in inputs):
                 expected, out, back = (os.path.join(folder, name) for name in ("expected", "out", "back"))
                 ok(tp("compress", "-qf", path, "-o", expected), True)
-                for threads in "1", "3":
-                    ok(tp("compress", "-qf", "--direct", "-j", threads, path, "-o", out), True)
-                    assert read(out) == read(expected), path
-                    ok(tp("decompress", "-q", "--direct", "-j", threads, out, "-o", back), True)
-                    ok(tp("verify", "-q", "--direct", "-j", threads, out, "--against", path), True)
-                    ok(tp("verify", "-q", out, "--against", back), True)
-                    if os.path.isdir(back):
-                        shutil.rmtree(back)
-                    else:
-                        assert ok(tp("decompress", "-q", "--direct", "-c", out)).out == read(path)
-                        os.remove(back)
+                ok(tp("compress", "-qf", "--direct", "-j3", path, "-o", out), True)
+                assert read(out) == read(expected), path
+                ok(tp("decompress", "-q", "--direct", "-j1", out, "-o", back), True)
+                ok(tp("verify", "-q", "--direct", "-j2", out, "--against", path), True)
+                ok(tp("verify", "-q", out, "--against", back), True)
+                if os.path.isdir(back):
+                    shutil.rmtree(back)
+                else:
+                    assert ok(tp("decompress", "-q", "--direct", "-c", out)).out == read(path)
+                    os.remove(back)
             assert sorted(os.listdir(folder)) == ["expected", "in", "out"]
     error(tp("extract", "--direct", "x", "y", "-o", "z"), 2, "--direct")
 

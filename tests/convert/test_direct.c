@@ -258,6 +258,7 @@ static void conversions(void **state)
     const size_t n = (size_t)5 << 18;
     for (int way = 0; way < WAYS; way++) {
         behave(way);
+        if (way != WILLING) scratch_in_memory(); /* a disk is not what is tested then */
         checkpoint c = {0};
         fill_bf16(checkpoint_add(&c, "w", "BF16", 1, n, 2 * n), n, 1);
         memset(checkpoint_add(&c, "zeros", "BF16", 1, n, 2 * n), 0, 2 * n);
