@@ -48,13 +48,14 @@ typedef struct compression {
     tp_cutter cutter;
     tp_index counts; /* of the index so far, what is still to come at its smallest */
     bool failed;
-    /* For finish_job. */
-    size_t ended;               /* entries before this one are complete */
-    const open_file *finishing; /* the file of the job that is being finished */
-    tp_input again;             /* an earlier file, opened once more to compare duplicates */
+    /* For put_job. */
+    size_t ended;             /* entries before this one are complete */
+    const open_file *putting; /* the file of the job that is being put */
+    tp_input again;           /* an earlier file, opened once more to compare duplicates */
     size_t again_number;
+    uint8_t *earlier; /* TP_FRAME_MAX_RAW bytes for comparing duplicates */
+    /* For finish_job. */
     EVP_MD_CTX *sha256; /* NULL: not asked for */
-    uint8_t *earlier;   /* TP_FRAME_MAX_RAW bytes for comparing duplicates */
 } compression;
 
 static tp_status read_input(const tp_input *input, void *dst, size_t size, uint64_t offset, tp_error *error)
@@ -187,6 +188,7 @@ static tp_status begin_file(compression *c, open_file *file, tp_error *error)
     file->number = c->next++;
     file->warned = false;
     if (c->folder) status = tp_tree_open_file(&c->tree, file->number, &file->input, error);
+    if (status == TP_OK && c->options.direct) tp_input_direct(&file->input);
     if (status == TP_OK) status = lay_out(c, file, error);
     tp_cutter_init(&c->cutter, file->layout.spans, file->layout.span_count);
     return status;
@@ -225,7 +227,7 @@ static tp_status check_job(const tp_input *input, tp_decoder *decoder, tp_job *j
     tp_status status = tp_frame_validate(job->stored, job->info.stored_size, true, &view, &job->error);
     if (status == TP_OK)
         status = tp_frame_decode(decoder, &view, TP_STORED_BUFFER, job->other, job->raw_size, &job->error);
-    if (status == TP_OK && memcmp(job->raw, job->other, job->raw_size) == 0) return TP_OK;
+    if (status == TP_OK && memcmp(job->data, job->other, job->raw_size) == 0) return TP_OK;
     return tp_error_set_at(&job->error, TP_CORRUPT, job->start,
                            "%s: verification failed at byte %llu: a frame does not decode to its input",
                            input->name, (unsigned long long)job->start);
@@ -236,9 +238,11 @@ static tp_status do_job(void *context, tp_encoder *encoder, tp_decoder *decoder,
     const compression *c = context;
     const tp_input *input = &((const open_file *)job->owner)->input;
     size_t size;
-    tp_status status = read_input(input, job->raw, job->raw_size, job->start, &job->error);
+    uint8_t *data;
+    tp_status status = tp_fetch(&input->source, job->raw, job->raw_size, job->start, &data, &job->error);
     if (status != TP_OK) return status;
-    status = tp_encode(encoder, job->cls, c->options.level, c->options.codec, job->raw, job->raw_size,
+    job->data = data;
+    status = tp_encode(encoder, job->cls, c->options.level, c->options.codec, data, job->raw_size,
                        job->stored, TP_STORED_BUFFER, &size);
     if (status == TP_OK) status = tp_frame_peek(job->stored, &job->info, NULL);
     if (status != TP_OK)
@@ -250,8 +254,8 @@ static tp_status do_job(void *context, tp_encoder *encoder, tp_decoder *decoder,
 /* The input that an earlier frame was made from: the current file, or one opened once more. */
 static tp_status open_earlier(compression *c, size_t number, const tp_input **input, tp_error *error)
 {
-    *input = &c->finishing->input;
-    if (number == c->finishing->number) return TP_OK;
+    *input = &c->putting->input;
+    if (number == c->putting->number) return TP_OK;
     *input = &c->again;
     if (number == c->again_number) return TP_OK;
     tp_input_close(&c->again);
@@ -274,10 +278,29 @@ static tp_status same_input(void *context, const tp_frame_record *earlier, const
     return status;
 }
 
+static void end_entry(compression *c)
+{
+    tp_container_writer_end_file(&c->writer, &c->records[c->ended++]);
+}
+
 /* Folders have no jobs; their entries are completed before the frames of the next file, or at the end. */
 static void end_folders(compression *c, size_t before)
 {
-    for (; c->ended < before; c->ended++) tp_container_writer_end_file(&c->writer, &c->records[c->ended]);
+    while (c->ended < before) end_entry(c);
+}
+
+static tp_status put_job(void *context, tp_job *job)
+{
+    compression *c = context;
+    open_file *file = job->owner;
+    end_folders(c, file->number);
+    if (job->raw_size == 0) {
+        end_entry(c);
+        return TP_OK;
+    }
+    c->putting = file;
+    return tp_container_writer_add(&c->writer, &job->info, job->stored, job->data, (uint32_t)file->number,
+                                   job->start, &job->error);
 }
 
 static tp_status end_file(compression *c, open_file *file, tp_error *error)
@@ -285,8 +308,6 @@ static tp_status end_file(compression *c, open_file *file, tp_error *error)
     tp_file_record *record = &c->records[file->number];
     tp_status status = tp_input_unchanged(&file->input, error);
     if (status != TP_OK) return status;
-    tp_container_writer_end_file(&c->writer, record);
-    c->ended++;
     if (c->sha256 && (EVP_DigestFinal_ex(c->sha256, record->sha256, NULL) != 1 ||
                       EVP_DigestInit_ex(c->sha256, EVP_sha256(), NULL) != 1))
         return tp_error_memory(error);
@@ -305,19 +326,16 @@ static tp_status finish_job(void *context, tp_job *job, tp_error *error)
     }
     open_file *file = job->owner;
     warn_about(c, file);
-    end_folders(c, file->number);
     if (job->raw_size == 0) return end_file(c, file, error);
-    if (c->sha256 && EVP_DigestUpdate(c->sha256, job->raw, job->raw_size) != 1)
+    if (c->sha256 && EVP_DigestUpdate(c->sha256, job->data, job->raw_size) != 1)
         return tp_error_memory(error);
     c->progress.done += job->raw_size;
-    c->finishing = file;
-    return tp_container_writer_add(&c->writer, &job->info, job->stored, job->raw, (uint32_t)file->number,
-                                   job->start, error);
+    return TP_OK;
 }
 
 static tp_status convert_frames(compression *c, tp_error *error)
 {
-    uint64_t jobs = c->count; /* about: what the number of threads depends on */
+    uint64_t jobs = c->count; /* about */
     if (c->options.sha256) {
         c->sha256 = EVP_MD_CTX_new();
         if (!c->sha256 || EVP_DigestInit_ex(c->sha256, EVP_sha256(), NULL) != 1)
@@ -331,11 +349,14 @@ static tp_status convert_frames(compression *c, tp_error *error)
         .context = c,
         .next = next_job,
         .work = do_job,
+        .put = put_job,
+        .calling_thread_puts = c->options.direct || !tp_output_is_file(&c->output),
         .finish = finish_job,
         .encodes = true,
         .decodes = c->options.verify,
         .needs_other = c->options.verify,
-        .threads = tp_pipeline_threads(c->options.threads, jobs),
+        .threads = c->options.threads,
+        .jobs = jobs,
         .progress = &c->progress,
     };
     tp_status status = tp_pipeline_run(&pipeline, error);
@@ -349,7 +370,9 @@ static tp_status open_output(compression *c, const char *path, int fd, const str
                              tp_error *error)
 {
     if (c->options.dry_run) return TP_OK;
-    return tp_output_open(&c->output, path, fd, c->options.force, input, &c->progress, error);
+    tp_status status = tp_output_open(&c->output, path, fd, c->options.force, input, &c->progress, error);
+    if (status == TP_OK && c->options.direct) tp_output_direct(&c->output);
+    return status;
 }
 
 bool tp_compress_name_fits(const char *name)

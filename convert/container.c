@@ -242,11 +242,12 @@ tp_status tp_container_read_frame(const tp_container *container, uint64_t frame,
     const tp_index *index = &container->index;
     const tp_source *source = container->source;
     uint32_t size = index->frame_stored_size[frame];
-    tp_status status = source->read(source->context, stored, size, index->frame_offset[frame], error);
+    uint8_t *data;
+    tp_status status = tp_fetch(source, stored, size, index->frame_offset[frame], &data, error);
     if (status != TP_OK) return status;
-    memset(stored + size, 0, TP_SLACK);
+    memset(data + size, 0, TP_SLACK);
     tp_error cause = {0};
-    status = tp_frame_validate(stored, size, true, view, &cause);
+    status = tp_frame_validate(data, size, true, view, &cause);
     if (status != TP_OK) return tp_container_frame_error(container, frame, status, &cause, error);
     const tp_frame_info *info = &view->info;
     if (info->stored_size != size || info->raw_size != index->frame_raw_size[frame] ||

@@ -12,8 +12,15 @@
 #define TP_CONTAINER_HEADER 128
 #define TP_CONTAINER_FOOTER 128
 
-/* Bytes that tp_container_read_frame needs at `stored`: a frame and what a decoder may read beyond it. */
-#define TP_STORED_BUFFER (TP_FRAME_MAX_STORED + TP_SLACK)
+/*
+ * Bytes that tp_container_read_frame needs at `stored`: a frame, what a decoder may read beyond it (no less
+ * than what fetching may), and what fetching may need before it. At a multiple of TP_FETCH_ALIGN if the
+ * source fetches.
+ */
+#define TP_STORED_BUFFER (TP_FETCH_ALIGN + TP_FRAME_MAX_STORED + TP_SLACK)
+_Static_assert(TP_SLACK >= TP_FETCH_ALIGN, "fetching reads whole blocks");
+/* Bytes for a frame's raw bytes, fetched. */
+#define TP_RAW_BUFFER (TP_FETCH_ALIGN + TP_FRAME_MAX_RAW + TP_FETCH_ALIGN)
 
 typedef struct tp_container {
     const tp_source *source; /* the caller's */

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "convert/container.h"
+#include "convert/direct.h"
 #include "convert/folder.h"
 #include "convert/input.h"
 #include "convert/output.h"
@@ -35,6 +36,7 @@ typedef struct restoration {
     open_file *current; /* the file that jobs are being made for; NULL: none */
     uint64_t created;   /* entries before this one exist */
     bool failed;
+    tp_file_writer writer;
 } restoration;
 
 static bool all_zero(const uint8_t *data, size_t size)
@@ -50,8 +52,10 @@ static void next_frame(restoration *r, tp_job *job)
     r->position += job->raw_size;
 }
 
-static tp_status decode(const restoration *r, tp_decoder *decoder, tp_job *job)
+static tp_status work(void *context, tp_encoder *encoder, tp_decoder *decoder, tp_job *job)
 {
+    const restoration *r = context;
+    (void)encoder;
     return tp_container_decode_frame(&r->container, job->number, decoder, job->stored, job->raw,
                                      &job->error);
 }
@@ -66,14 +70,13 @@ static tp_next next_in_file(void *context, tp_job *job)
     return TP_NEXT_JOB;
 }
 
-/* Into a file frames are written where they belong as they come; zeros are a hole already. */
-static tp_status work_in_file(void *context, tp_encoder *encoder, tp_decoder *decoder, tp_job *job)
+/* In a file zeros are a hole already. */
+static tp_status put_in_file(void *context, tp_job *job)
 {
-    const restoration *r = context;
-    (void)encoder;
-    tp_status status = decode(r, decoder, job);
-    if (status != TP_OK || !tp_output_is_file(&r->output) || all_zero(job->raw, job->raw_size))
-        return status;
+    restoration *r = context;
+    if (!tp_output_is_file(&r->output))
+        return tp_output_write(&r->output, job->raw, job->raw_size, &job->error);
+    if (all_zero(job->raw, job->raw_size)) return TP_OK;
     return tp_output_write_at(&r->output, job->raw, job->raw_size, job->start, &job->error);
 }
 
@@ -85,8 +88,7 @@ static tp_status finish_in_file(void *context, tp_job *job, tp_error *error)
         return job->status;
     }
     r->progress.done += job->raw_size;
-    return tp_output_is_file(&r->output) ? TP_OK
-                                         : tp_output_write(&r->output, job->raw, job->raw_size, error);
+    return TP_OK;
 }
 
 /* ---------------------------------------------------------------------------------------- a folder */
@@ -157,14 +159,19 @@ static tp_next next_in_folder(void *context, tp_job *job)
     return TP_NEXT_JOB;
 }
 
-static tp_status work_in_folder(void *context, tp_encoder *encoder, tp_decoder *decoder, tp_job *job)
+/* Jobs come in order, so one file is written at a time. */
+static tp_status put_in_folder(void *context, tp_job *job)
 {
-    const restoration *r = context;
+    restoration *r = context;
     const open_file *file = job->owner;
-    (void)encoder;
-    tp_status status = decode(r, decoder, job);
-    if (status != TP_OK || all_zero(job->raw, job->raw_size)) return status;
-    return tp_write_at(file->fd, job->raw, job->raw_size, job->start, file->name, &job->error);
+    if (job->raw_size == 0) return tp_file_writer_end(&r->writer, &job->error);
+    if (job->start == 0) {
+        uint64_t size = r->container.index.file_size[file->number];
+        bool direct = r->options.direct && size >= TP_DIRECT_LEAST;
+        tp_file_writer_begin(&r->writer, file->fd, file->name, direct);
+    }
+    if (all_zero(job->raw, job->raw_size)) return TP_OK;
+    return tp_file_writer_put(&r->writer, job->raw, job->raw_size, job->start, &job->error);
 }
 
 static tp_status finish_in_folder(void *context, tp_job *job, tp_error *error)
@@ -226,10 +233,13 @@ static tp_status run(restoration *r, tp_error *error)
     tp_pipeline pipeline = {
         .context = r,
         .next = index->folder ? next_in_folder : next_in_file,
-        .work = index->folder ? work_in_folder : work_in_file,
+        .work = work,
+        .put = index->folder ? put_in_folder : put_in_file,
+        .calling_thread_puts = r->options.direct || (!index->folder && !tp_output_is_file(&r->output)),
         .finish = index->folder ? finish_in_folder : finish_in_file,
         .decodes = true,
-        .threads = tp_pipeline_threads(r->options.threads, index->frames),
+        .threads = r->options.threads,
+        .jobs = index->frames,
         .progress = &r->progress,
     };
     tp_status status = tp_pipeline_run(&pipeline, error);
@@ -244,6 +254,7 @@ static tp_status restore_file(restoration *r, const char *out_path, int out_fd, 
         tp_output_open(&r->output, out_path, out_fd, r->options.force, &r->input.stat, &r->progress, error);
     if (status == TP_OK && tp_output_is_file(&r->output))
         status = tp_output_reserve(&r->output, r->size, error);
+    if (status == TP_OK && r->options.direct && r->size >= TP_DIRECT_LEAST) tp_output_direct(&r->output);
     if (status == TP_OK) status = run(r, error);
     if (status == TP_OK) status = tp_output_commit(&r->output, error);
     return status;
@@ -271,6 +282,7 @@ static tp_status restore(restoration *r, const char *in_path, int in_fd, const c
     tp_status status =
         tp_container_open_input(&r->container, &r->input, in_path, in_fd, &r->progress, error);
     if (status != TP_OK) return status;
+    if (r->options.direct) tp_input_direct(&r->input);
     const tp_index *index = &r->container.index;
     r->size = index->frame_start[index->frames];
     if (r->options.max_output > 0 && r->size > r->options.max_output)
@@ -292,6 +304,7 @@ tp_status tp_decompress_file(const char *in_path, int in_fd, const char *out_pat
         tp_options_init(&r->options);
     tp_progress_init(&r->progress, &r->options);
     tp_output_count(&r->output);
+    tp_file_writer_init(&r->writer);
     r->input.fd = -1;
     for (size_t i = 0; i < OPEN_FILES; i++) r->files[i].fd = -1;
     tp_status status = restore(r, in_path, in_fd, out_path, out_fd, error);
@@ -306,6 +319,7 @@ tp_status tp_decompress_file(const char *in_path, int in_fd, const char *out_pat
     for (size_t i = 0; i < OPEN_FILES; i++)
         if (r->files[i].fd >= 0) close(r->files[i].fd);
     tp_output_close(&r->output);
+    tp_file_writer_free(&r->writer);
     tp_container_close(&r->container);
     tp_input_close(&r->input);
     free(r);

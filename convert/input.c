@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "convert/direct.h"
+
 static tp_status read_error(const tp_input *input, int errnum, uint64_t offset, tp_error *error)
 {
     tp_status status = tp_error_system(error, errnum, "%s: cannot read at byte %llu", input->name,
@@ -79,6 +81,44 @@ static tp_status input_read(void *context, void *dst, size_t size, uint64_t offs
         size -= n;
     }
     return TP_OK;
+}
+
+/*
+ * Past the page cache: the blocks that hold the bytes, at once. `done` of them are read then; where that is
+ * too little, the ordinary descriptor goes on.
+ */
+static tp_status read_blocks(tp_input *input, uint8_t *buffer, size_t size, uint64_t offset, size_t *done,
+                             tp_error *error)
+{
+    *done = 0;
+    while (*done < size) {
+        ssize_t n = pread(input->direct, buffer + *done, size - *done, (off_t)(offset + *done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && tp_direct_refused(errno)) {
+            __atomic_store_n(&input->refused, true, __ATOMIC_RELAXED);
+            return TP_OK;
+        }
+        if (n < 0) return read_error(input, errno, offset + *done, error);
+        *done += (size_t)n;
+        if (n == 0 || n % TP_DIRECT_ALIGN != 0) return TP_OK;
+    }
+    return TP_OK;
+}
+
+static tp_status input_fetch(void *context, uint8_t *buffer, size_t size, uint64_t offset, uint8_t **data,
+                             tp_error *error)
+{
+    tp_input *input = context;
+    size_t before = (size_t)(offset % TP_DIRECT_ALIGN), done = 0;
+    *data = buffer + before;
+    if (offset <= input->source.size && size <= input->source.size - offset &&
+        !__atomic_load_n(&input->refused, __ATOMIC_RELAXED)) {
+        size_t blocks = (before + size + TP_DIRECT_ALIGN - 1) / TP_DIRECT_ALIGN * TP_DIRECT_ALIGN;
+        tp_status status = read_blocks(input, buffer, blocks, offset - before, &done, error);
+        if (status != TP_OK) return status;
+        done = done < before ? 0 : done - before < size ? done - before : size;
+    }
+    return input_read(input, *data + done, size - done, offset + done, error);
 }
 
 /* An unlinked file for the contents of a pipe. */
@@ -161,6 +201,7 @@ static void prepare(tp_input *input, int fd)
 {
     memset(input, 0, sizeof *input);
     input->fd = fd;
+    input->direct = -1;
     input->source.read = input_read;
     input->source.context = input;
     input->source.name = input->name;
@@ -224,8 +265,25 @@ void tp_input_callback(tp_input *input, const char *name, tp_read_fn call, void 
     tp_text_path(name, input->name);
 }
 
+void tp_input_direct(tp_input *input)
+{
+    if (!input->owned || input->spooled || input->source.size < TP_DIRECT_LEAST) return;
+    input->direct = tp_direct_open(input->fd, O_RDONLY);
+    if (input->direct >= 0) input->source.fetch = input_fetch;
+}
+
+tp_status tp_fetch(const tp_source *source, uint8_t *buffer, size_t size, uint64_t offset, uint8_t **data,
+                   tp_error *error)
+{
+    if (source->fetch) return source->fetch(source->context, buffer, size, offset, data, error);
+    *data = buffer;
+    return source->read(source->context, buffer, size, offset, error);
+}
+
 void tp_input_close(tp_input *input)
 {
+    if (input->source.fetch) close(input->direct);
+    input->source.fetch = NULL;
     if (input->owned && input->fd >= 0) close(input->fd);
     input->fd = -1;
 }

@@ -15,6 +15,8 @@
 typedef struct tp_input {
     tp_source source; /* its name is `name` */
     int fd;           /* -1: none, as with a callback */
+    int direct;       /* the same without the page cache (direct.h), if source.fetch is set */
+    bool refused;     /* the file system cannot do that after all */
     tp_read_fn call;  /* reads in place of fd; NULL: none */
     void *call_context;
     bool owned, spooled;
@@ -38,7 +40,14 @@ tp_status tp_input_open(tp_input *input, const char *path, int fd, bool from_pos
 tp_status tp_input_take(tp_input *input, int fd, const char *shown, tp_error *error);
 /* Takes the caller's callback in place of a file. The same holds of the struct. */
 void tp_input_callback(tp_input *input, const char *name, tp_read_fn call, void *context, uint64_t size);
+/* What is fetched from a large file, which was opened by its name, is read past the page cache from here
+ * on, where that can be (direct.h). */
+void tp_input_direct(tp_input *input);
 void tp_input_close(tp_input *input);
+
+/* source->fetch, or read where there is none; the buffer must do for both. */
+tp_status tp_fetch(const tp_source *source, uint8_t *buffer, size_t size, uint64_t offset, uint8_t **data,
+                   tp_error *error);
 
 /* TP_IO if the file's size or time has changed since it was opened. Of a callback nothing is known. */
 tp_status tp_input_unchanged(const tp_input *input, tp_error *error);

@@ -70,19 +70,13 @@ static tp_status create_named(tp_output *output, tp_error *error)
     return tp_error_system(error, saved, "%s: cannot create", output->name);
 }
 
-/* The unnamed file as something that linkat takes without privileges; needs /proc. */
-static void descriptor_path(int fd, char path[32])
-{
-    snprintf(path, 32, "/proc/self/fd/%d", fd);
-}
-
 static tp_status create(tp_output *output, tp_error *error)
 {
-    char path[32];
+    char path[TP_DESCRIPTOR_PATH];
     do output->fd = openat(output->place.folder, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
     while (output->fd < 0 && errno == EINTR);
     if (output->fd >= 0) {
-        descriptor_path(output->fd, path);
+        tp_descriptor_path(output->fd, path);
         if (access(path, F_OK) == 0) return TP_OK;
         close(output->fd);
     }
@@ -112,7 +106,10 @@ tp_status tp_output_open(tp_output *output, const char *path, int fd, bool force
     if (fd < 0) {
         tp_status status = open_file(output, path, error);
         output->owned = true;
-        if (status != TP_OK) tp_output_close(output);
+        if (status == TP_OK)
+            tp_file_writer_begin(&output->writer, output->fd, output->name, false);
+        else
+            tp_output_close(output);
         return status;
     }
     struct stat s;
@@ -127,6 +124,12 @@ void tp_output_count(tp_output *output)
 {
     memset(output, 0, sizeof *output);
     output->fd = output->place.folder = -1;
+    tp_file_writer_init(&output->writer);
+}
+
+void tp_output_direct(tp_output *output)
+{
+    if (tp_output_is_file(output)) tp_file_writer_begin(&output->writer, output->fd, output->name, true);
 }
 
 bool tp_output_stat(const tp_output *output, struct stat *properties)
@@ -144,6 +147,11 @@ static tp_status write_error(const tp_output *output, int errnum, tp_error *erro
 tp_status tp_output_write(tp_output *output, const void *data, size_t size, tp_error *error)
 {
     const uint8_t *from = data;
+    if (tp_output_is_file(output)) {
+        tp_status status = tp_output_write_at(output, data, size, output->size, error);
+        output->size += size;
+        return status;
+    }
     while (size > 0 && output->fd >= 0) {
         size_t part = size;
         if (output->waits) {
@@ -192,10 +200,10 @@ tp_status tp_output_reserve(tp_output *output, uint64_t size, tp_error *error)
     return TP_OK;
 }
 
-tp_status tp_output_write_at(const tp_output *output, const void *data, size_t size, uint64_t offset,
+tp_status tp_output_write_at(tp_output *output, const void *data, size_t size, uint64_t offset,
                              tp_error *error)
 {
-    return tp_write_at(output->fd, data, size, offset, output->name, error);
+    return tp_file_writer_put(&output->writer, data, size, offset, error);
 }
 
 tp_status tp_write_at(int fd, const void *data, size_t size, uint64_t offset, const char *name,
@@ -216,8 +224,8 @@ tp_status tp_write_at(int fd, const void *data, size_t size, uint64_t offset, co
 /* Gives the unnamed file the name `to`; errno on failure. */
 static bool link_unnamed(const tp_output *output, const char *to)
 {
-    char path[32];
-    descriptor_path(output->fd, path);
+    char path[TP_DESCRIPTOR_PATH];
+    tp_descriptor_path(output->fd, path);
     return linkat(AT_FDCWD, path, output->place.folder, to, AT_SYMLINK_FOLLOW) == 0;
 }
 
@@ -254,8 +262,10 @@ static tp_status publish(tp_output *output, tp_error *error)
 tp_status tp_output_commit(tp_output *output, tp_error *error)
 {
     if (!tp_output_is_file(output)) return TP_OK;
+    tp_status status = tp_file_writer_end(&output->writer, error);
+    if (status != TP_OK) return status;
     if (!tp_sync(output->fd)) return write_error(output, errno, error);
-    tp_status status = tp_progress_tick(output->progress, true, error);
+    status = tp_progress_tick(output->progress, true, error);
     if (status == TP_OK) status = publish(output, error);
     return status == TP_OK ? tp_place_sync(&output->place, error) : status;
 }
@@ -265,6 +275,7 @@ void tp_output_close(tp_output *output)
     if (output->temporary) unlinkat(output->place.folder, output->temporary, 0);
     if (output->owned && output->fd >= 0) close(output->fd);
     free(output->temporary);
+    tp_file_writer_free(&output->writer);
     output->temporary = NULL;
     output->fd = -1;
     tp_place_close(&output->place);

@@ -8,6 +8,7 @@
 
 #include <sys/stat.h>
 
+#include "convert/file_writer.h"
 #include "convert/place.h"
 #include "convert/progress.h"
 
@@ -15,9 +16,10 @@ typedef struct tp_output {
     int fd;         /* -1: only counts */
     tp_place place; /* of the file; empty for a descriptor */
     bool owned, force;
-    bool waits;      /* a pipe or the like: writing may block */
-    char *temporary; /* name in the place's folder until the file is whole; NULL while it has none */
-    uint64_t size;   /* written in order so far */
+    bool waits;            /* a pipe or the like: writing may block */
+    char *temporary;       /* name in the place's folder until the file is whole; NULL while it has none */
+    uint64_t size;         /* written in order so far */
+    tp_file_writer writer; /* of a file */
     dev_t input_dev;
     ino_t input_ino;
     tp_progress *progress;
@@ -36,14 +38,17 @@ void tp_output_count(tp_output *output);
 /* What stands at the output's name now, or is written to as a descriptor; false: nothing. */
 bool tp_output_stat(const tp_output *output, struct stat *properties);
 
-/* Appends. */
+/* From here on a file is written past the page cache, where that can be (direct.h). */
+void tp_output_direct(tp_output *output);
+
+/* Appends: to a file from any thread, one at a time. */
 tp_status tp_output_write(tp_output *output, const void *data, size_t size, tp_error *error);
 
 /* Of files only: gives the file its size (a hole), TP_NO_SPACE if the file system has less left; writes
- * anywhere in it, from any thread. */
+ * further and further on in it, from any thread, one at a time. */
 bool tp_output_is_file(const tp_output *output);
 tp_status tp_output_reserve(tp_output *output, uint64_t size, tp_error *error);
-tp_status tp_output_write_at(const tp_output *output, const void *data, size_t size, uint64_t offset,
+tp_status tp_output_write_at(tp_output *output, const void *data, size_t size, uint64_t offset,
                              tp_error *error);
 /* The same for any descriptor of a file; `name` in messages. */
 tp_status tp_write_at(int fd, const void *data, size_t size, uint64_t offset, const char *name,

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 /* Slots beyond one a thread: one that is being finished and two that wait for it, so that no thread is
  * idle. */
 #define EXTRA_SLOTS 3u
+#define HUGE_PAGE ((size_t)2 << 20)
 
 typedef struct slot {
     tp_job job;
@@ -24,26 +26,31 @@ typedef struct slot {
 typedef struct run {
     const tp_pipeline *pipeline;
     slot *slots;
+    uint8_t *buffers; /* of all slots */
     uint64_t slot_count;
+    unsigned threads;
     pthread_mutex_t lock;
-    pthread_cond_t work, done; /* there may be work; the next job to finish may be done */
-    uint64_t taken, finished;  /* jobs handed out, jobs finished: slot i % slot_count holds job i */
-    bool asking;               /* a thread is in pipeline->next, so no other may be */
+    pthread_cond_t work, done;     /* there may be work; the next job to finish may be done */
+    uint64_t taken, put, finished; /* jobs handed out, put, finished: slot i % slot_count holds job i */
+    bool asking, putting;          /* a thread is in pipeline->next or ->put, so no other may be */
+    bool workers_put;
+    bool failed; /* a job, so those after it are not put */
     bool exhausted, stop;
     tp_status worker_status; /* of a thread without workspace */
 } run;
 
+/* That the process may use. */
+static unsigned count_cpus(void)
+{
+    cpu_set_t set;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return (unsigned)CPU_COUNT(&set);
+    return online > 0 ? (unsigned)online : 1; /* more CPUs than a cpu_set_t holds */
+}
+
 unsigned tp_pipeline_threads(unsigned wanted, uint64_t jobs)
 {
-    unsigned threads = wanted;
-    if (threads == 0) {
-        cpu_set_t set;
-        long online = sysconf(_SC_NPROCESSORS_ONLN);
-        if (sched_getaffinity(0, sizeof set, &set) == 0)
-            threads = (unsigned)CPU_COUNT(&set);
-        else
-            threads = online > 0 ? (unsigned)online : 1; /* more CPUs than a cpu_set_t holds */
-    }
+    unsigned threads = wanted ? wanted : count_cpus();
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     if (threads > jobs) threads = (unsigned)jobs;
     return threads ? threads : 1;
@@ -62,6 +69,35 @@ static tp_next ask(run *r, slot *s)
     pthread_mutex_lock(&r->lock);
     r->asking = false;
     return next;
+}
+
+/* Called without the lock, by one thread at a time. */
+static void put(run *r, tp_job *job)
+{
+    const tp_pipeline *p = r->pipeline;
+    if (job->status == TP_OK && !r->failed) job->status = p->put(p->context, job);
+    if (job->status != TP_OK) r->failed = true;
+}
+
+/*
+ * A job has been done. Puts what can be put by now, unless another thread is at it: that one looks again
+ * after each job. Called and left with the lock held.
+ */
+static void hand_over(run *r)
+{
+    if (!r->workers_put) {
+        if (r->slots[r->finished % r->slot_count].done) pthread_cond_signal(&r->done);
+        return;
+    }
+    if (r->putting) return;
+    r->putting = true;
+    while (!r->stop && r->put < r->taken && r->slots[r->put % r->slot_count].done) {
+        pthread_mutex_unlock(&r->lock);
+        put(r, &r->slots[r->put % r->slot_count].job);
+        pthread_mutex_lock(&r->lock);
+        if (r->put++ == r->finished) pthread_cond_signal(&r->done);
+    }
+    r->putting = false;
 }
 
 static void do_jobs(run *r, tp_encoder *encoder, tp_decoder *decoder)
@@ -86,7 +122,7 @@ static void do_jobs(run *r, tp_encoder *encoder, tp_decoder *decoder)
             pthread_cond_signal(&r->done);
             break;
         }
-        uint64_t number = r->taken++;
+        r->taken++;
         if (s->job.status != TP_OK) r->exhausted = true;
         pthread_cond_signal(&r->work); /* another thread may ask now */
         if (s->job.status == TP_OK && s->job.raw_size > 0) {
@@ -95,7 +131,7 @@ static void do_jobs(run *r, tp_encoder *encoder, tp_decoder *decoder)
             pthread_mutex_lock(&r->lock);
         }
         s->done = true;
-        if (number == r->finished) pthread_cond_signal(&r->done);
+        hand_over(r);
     }
 }
 
@@ -125,7 +161,7 @@ static slot *wait_for_next(run *r, tp_status *status, tp_error *error)
     const tp_pipeline *p = r->pipeline;
     slot *s = &r->slots[r->finished % r->slot_count];
     for (;;) {
-        if (r->finished < r->taken && s->done) return s;
+        if (r->finished < (r->workers_put ? r->put : r->taken) && s->done) return s;
         if (r->exhausted && r->finished == r->taken) return NULL;
         if (r->worker_status != TP_OK) {
             *status = tp_error_set(error, r->worker_status, "%s", tp_status_message(r->worker_status));
@@ -155,6 +191,7 @@ static tp_status finish_jobs(run *r, tp_error *error)
         slot *s = wait_for_next(r, &status, error);
         if (!s) break;
         pthread_mutex_unlock(&r->lock);
+        if (p->put && !r->workers_put) put(r, &s->job);
         status = p->finish(p->context, &s->job, error);
         if (status == TP_OK) status = tp_progress_tick(p->progress, false, error);
         pthread_mutex_lock(&r->lock);
@@ -169,25 +206,38 @@ static tp_status finish_jobs(run *r, tp_error *error)
 
 static void free_slots(run *r)
 {
-    for (uint64_t i = 0; r->slots && i < r->slot_count; i++) {
-        free(r->slots[i].job.raw);
-        free(r->slots[i].job.stored);
-        free(r->slots[i].job.other);
-    }
     free(r->slots);
+    free(r->buffers);
 }
 
+static size_t rounded_up(size_t size, size_t to)
+{
+    return (size + to - 1) / to * to;
+}
+
+/*
+ * The buffers are one piece of memory. If all of them will be used, it is made of huge pages: touching so
+ * much memory for the first time, page by page, costs as much as decoding tens of megabytes.
+ */
 static bool allocate_slots(run *r)
 {
+    const size_t raw = rounded_up(TP_RAW_BUFFER, TP_FETCH_ALIGN);
+    const size_t stored = rounded_up(TP_STORED_BUFFER, TP_FETCH_ALIGN);
+    const size_t other = r->pipeline->needs_other ? raw : 0;
+    const size_t size = rounded_up((raw + stored + other) * (size_t)r->slot_count, HUGE_PAGE);
     r->slots = calloc(r->slot_count, sizeof *r->slots);
-    for (uint64_t i = 0; r->slots && i < r->slot_count; i++) {
+    r->buffers = aligned_alloc(HUGE_PAGE, size);
+    if (!r->slots || !r->buffers) return false;
+    if (r->pipeline->jobs >= r->slot_count) (void)madvise(r->buffers, size, MADV_HUGEPAGE);
+    uint8_t *at = r->buffers;
+    for (uint64_t i = 0; i < r->slot_count; i++) {
         tp_job *job = &r->slots[i].job;
-        job->raw = aligned_alloc(64, TP_FRAME_MAX_RAW);
-        job->stored = aligned_alloc(64, TP_STORED_BUFFER);
-        if (r->pipeline->needs_other) job->other = aligned_alloc(64, TP_FRAME_MAX_RAW);
-        if (!job->raw || !job->stored || (r->pipeline->needs_other && !job->other)) return false;
+        job->raw = at;
+        job->stored = job->raw + raw;
+        if (other) job->other = job->stored + stored;
+        at += raw + stored + other;
     }
-    return r->slots != NULL;
+    return true;
 }
 
 /* The threads block all signals, so that they arrive where the progress callback is called. */
@@ -204,7 +254,9 @@ static unsigned start_threads(run *r, pthread_t *threads, unsigned count)
 
 tp_status tp_pipeline_run(const tp_pipeline *pipeline, tp_error *error)
 {
-    run r = {.pipeline = pipeline, .slot_count = pipeline->threads + EXTRA_SLOTS};
+    run r = {.pipeline = pipeline, .threads = tp_pipeline_threads(pipeline->threads, pipeline->jobs)};
+    r.slot_count = r.threads + EXTRA_SLOTS;
+    r.workers_put = pipeline->put && !pipeline->calling_thread_puts && r.threads >= count_cpus();
     pthread_t threads[MAX_THREADS];
     pthread_condattr_t monotonic;
     if (!allocate_slots(&r)) {
@@ -218,8 +270,7 @@ tp_status tp_pipeline_run(const tp_pipeline *pipeline, tp_error *error)
     pthread_cond_init(&r.done, &monotonic);
     pthread_condattr_destroy(&monotonic);
 
-    unsigned started =
-        start_threads(&r, threads, pipeline->threads < MAX_THREADS ? pipeline->threads : MAX_THREADS);
+    unsigned started = start_threads(&r, threads, r.threads);
     tp_status status =
         started > 0 ? finish_jobs(&r, error) : tp_error_set(error, TP_NO_MEMORY, "cannot start a thread");
     for (unsigned i = 0; i < started; i++) pthread_join(threads[i], NULL);

@@ -12,16 +12,17 @@
 #include "convert/progress.h"
 
 typedef struct tp_job {
-    uint8_t *raw;    /* TP_FRAME_MAX_RAW bytes */
+    uint8_t *raw;    /* TP_RAW_BUFFER bytes; all three at multiples of TP_FETCH_ALIGN */
     uint8_t *stored; /* TP_STORED_BUFFER bytes */
-    uint8_t *other;  /* TP_FRAME_MAX_RAW bytes, where the pipeline has them */
+    uint8_t *other;  /* TP_RAW_BUFFER bytes, where the pipeline has them */
     /* What the job is, set by `next`. */
     void *owner; /* what the caller keeps for the job's file */
     uint64_t number;
     uint64_t start;
-    uint32_t file, raw_size; /* 0: there is nothing to work on, only `finish` is called */
+    uint32_t file, raw_size; /* 0: there is nothing to work on, only `put` and `finish` are called */
     tp_class cls;
     /* What came out, set by `work`. */
+    const uint8_t *data; /* where in raw the bytes are, if they were fetched */
     tp_frame_info info;
     bool differs;
     uint64_t differs_at;
@@ -41,11 +42,20 @@ typedef struct tp_pipeline {
     tp_next (*next)(void *context, tp_job *job);
     /* Does a job, in a thread of the pool; its status becomes job->status. */
     tp_status (*work)(void *context, tp_encoder *encoder, tp_decoder *decoder, tp_job *job);
-    /* Takes a job that has been done, in the calling thread, in order. An error ends the run. */
+    /*
+     * NULL, or writes what came out, in order, one call at a time; its status becomes job->status. After a
+     * job that failed none is put. Whoever has just done the next job in order puts it, and those after it,
+     * while the others work: several threads that write to one file only wait for each other. With fewer
+     * threads than the process has CPUs the calling thread does it, which then costs no thread its time.
+     */
+    tp_status (*put)(void *context, tp_job *job);
+    bool calling_thread_puts; /* in any case: it waits rather than computes, or calls the caller back */
+    /* Takes a job that has been done and put, in the calling thread, in order. An error ends the run. */
     tp_status (*finish)(void *context, tp_job *job, tp_error *error);
     bool encodes, decodes; /* the workspaces that `work` needs */
     bool needs_other;
-    unsigned threads;
+    unsigned threads;      /* 0: as many as the process may use */
+    uint64_t jobs;         /* about: what the number of threads depends on */
     tp_progress *progress; /* finish moves progress->done on */
 } tp_pipeline;
 

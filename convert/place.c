@@ -102,6 +102,11 @@ bool tp_place_rename(const tp_place *place, const char *temporary, bool is_folde
     return true;
 }
 
+void tp_descriptor_path(int fd, char path[TP_DESCRIPTOR_PATH])
+{
+    snprintf(path, TP_DESCRIPTOR_PATH, "/proc/self/fd/%d", fd);
+}
+
 bool tp_sync(int fd)
 {
     int result;

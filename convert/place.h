@@ -30,6 +30,9 @@ tp_status tp_place_temporary(const tp_place *place, char **temporary, tp_error *
  * system cannot do that, a folder might replace one that is empty.
  */
 bool tp_place_rename(const tp_place *place, const char *temporary, bool is_folder);
+/* The path of an open file, by which it can be linked or opened again whatever its name is. Needs /proc. */
+#define TP_DESCRIPTOR_PATH 32
+void tp_descriptor_path(int fd, char path[TP_DESCRIPTOR_PATH]);
 /* fsync, once more where a signal comes between; errno. */
 bool tp_sync(int fd);
 /* Syncs the folder, as far as it can be. TP_IO. */

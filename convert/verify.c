@@ -130,6 +130,7 @@ static tp_next open_other(verification *v, uint64_t file, tp_job *job)
         if (__atomic_load_n(&other->used, __ATOMIC_ACQUIRE)) continue;
         __atomic_store_n(&other->used, true, __ATOMIC_RELAXED);
         job->status = tp_tree_open_file(&v->tree, v->entries[file], &other->input, &job->error);
+        if (job->status == TP_OK && v->options.direct) tp_input_direct(&other->input);
         v->failed = job->status != TP_OK;
         v->current = other;
         return TP_NEXT_JOB;
@@ -183,10 +184,11 @@ static tp_status compare(const tp_source *source, tp_job *job)
     uint64_t left = source->size > job->start ? source->size - job->start : 0;
     size_t size = left < job->raw_size ? (size_t)left : job->raw_size;
     if (size == 0) return TP_OK;
-    tp_status status = source->read(source->context, job->other, size, job->start, &job->error);
-    if (status != TP_OK || memcmp(job->raw, job->other, size) == 0) return status;
+    uint8_t *other;
+    tp_status status = tp_fetch(source, job->other, size, job->start, &other, &job->error);
+    if (status != TP_OK || memcmp(job->raw, other, size) == 0) return status;
     size_t at = 0;
-    while (job->raw[at] == job->other[at]) at++;
+    while (job->raw[at] == other[at]) at++;
     return tp_error_set_at(&job->error, TP_MISMATCH, job->start + at, "differs from %s at byte %llu",
                            source->name, (unsigned long long)(job->start + at));
 }
@@ -285,7 +287,8 @@ static tp_status check_frames(verification *v, tp_error *error)
         .finish = finish_job,
         .decodes = true,
         .needs_other = v->compares,
-        .threads = tp_pipeline_threads(v->options.threads, index->frames),
+        .threads = v->options.threads,
+        .jobs = index->frames,
         .progress = &v->progress,
     };
     tp_status status = tp_pipeline_run(&pipeline, error);
@@ -455,8 +458,10 @@ static tp_status open_against(verification *v, const char *against, tp_error *er
                             folder ? "file" : "folder", v->other, folder ? "folder" : "file");
     if (v->container.index.folder) return open_tree(v, against, error);
     tp_status status = tp_input_open(&v->files[0].input, against, -1, false, &v->progress, error);
-    if (status == TP_OK) v->current = &v->files[0];
-    return status;
+    if (status != TP_OK) return status;
+    if (v->options.direct) tp_input_direct(&v->files[0].input);
+    v->current = &v->files[0];
+    return TP_OK;
 }
 
 /* What is not about single frames, and whether the other side stayed as it was meanwhile. */
@@ -494,6 +499,7 @@ static tp_status verify(verification *v, const char *in_path, int in_fd, const c
 {
     tp_status status =
         tp_container_open_input(&v->container, &v->input, in_path, in_fd, &v->progress, error);
+    if (status == TP_OK && v->options.direct) tp_input_direct(&v->input);
     if (status == TP_OK && against) status = open_against(v, against, error);
     if (status == TP_OK) status = check_frames(v, error);
     if (status == TP_OK) status = report_faults(v, error);

@@ -10,9 +10,16 @@
 
 #include "tensorpress.h"
 
-/* Bounded random access to untrusted bytes. `read` delivers all of size or fails; never asked beyond size. */
+/*
+ * Bounded random access to untrusted bytes. `read` delivers all of size or fails; never asked beyond size.
+ * `fetch`, where there is one, reads into a buffer at a multiple of TP_FETCH_ALIGN, with so many bytes before and
+ * after what is asked for to spare, and says where in it the bytes are.
+ */
+#define TP_FETCH_ALIGN 4096
 typedef struct tp_source {
     tp_status (*read)(void *context, void *dst, size_t size, uint64_t offset, tp_error *error);
+    tp_status (*fetch)(void *context, uint8_t *buffer, size_t size, uint64_t offset, uint8_t **data,
+                       tp_error *error);
     void *context;
     uint64_t size;
     const char *name; /* file name, for the choice of the format by suffix and for messages */

@@ -367,6 +367,8 @@ typedef struct tp_options {
     bool sha256;            /* compress: store SHA-256 too */
     bool verify;            /* compress: decode every frame in memory and compare */
     bool dry_run;           /* compress: report sizes, write nothing; out_path may be NULL */
+    bool direct;            /* compress, decompress, verify: read and write large files past the page cache, where the
+                               system can do that; descriptors of the caller's are used as they are */
     uint64_t max_output;    /* decompress: largest restored size, 0: no limit */
     tp_progress_fn progress;
     void *progress_context;

@@ -126,7 +126,8 @@ const struct verb verb_compress = {
                 "  tensorpress compress -l max --sha256 --verify model.safetensors -o small.tpress\n"
                 "  tensorpress compress --dry-run model.safetensors\n"
                 "  cat model.safetensors | tensorpress compress - -o model.safetensors.tpress\n",
-    .options = WRITING_OPTIONS | HAS(LEVEL) | HAS(CODEC) | HAS(SHA256) | HAS(VERIFY) | HAS(DRY_RUN),
+    .options =
+        WRITING_OPTIONS | HAS(LEVEL) | HAS(CODEC) | HAS(SHA256) | HAS(VERIFY) | HAS(DRY_RUN) | HAS(DIRECT),
     .min_arguments = 1,
     .max_arguments = 1,
     .argument_names = "INPUT",

@@ -160,7 +160,7 @@ const struct verb verb_decompress = {
                 "  tensorpress decompress -c model.safetensors.tpress | sha256sum\n"
                 "  tensorpress decompress my-model.tpress --file config.json -c\n"
                 "  tensorpress decompress --max-output 20G untrusted.tpress -o model.safetensors\n",
-    .options = WRITING_OPTIONS | HAS(FILE) | HAS(MAX_OUTPUT),
+    .options = WRITING_OPTIONS | HAS(FILE) | HAS(MAX_OUTPUT) | HAS(DIRECT),
     .min_arguments = 1,
     .max_arguments = 1,
     .argument_names = "FILE",

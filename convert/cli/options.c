@@ -174,6 +174,9 @@ static int apply(int id, const char *value, struct options *options)
     case OPTION_TENSORS:
         options->tensors = true;
         break;
+    case OPTION_DIRECT:
+        options->direct = true;
+        break;
     case OPTION_DEVICE:
         options->device = value;
         break;
@@ -394,6 +397,7 @@ void options_library(const struct options *options, tp_options *library)
     library->sha256 = options->sha256;
     library->verify = options->verify;
     library->dry_run = options->dry_run;
+    library->direct = options->direct;
     library->max_output = options->max_output;
     library->progress = progress_report;
     library->warning = warn_callback;

@@ -27,6 +27,7 @@
     X(REFERENCE, "reference", 0, "PATH", "the original or one like it: names, shapes, files")              \
     X(JSON, "json", 0, NULL, "JSON on stdout")                                                             \
     X(TENSORS, "tensors", 0, NULL, "also a line for every tensor")                                         \
+    X(DIRECT, "direct", 0, NULL, "read and write large files past the page cache")                        \
     X(DEVICE, "device", 0, "NAME", "cpu (default), cuda or opencl, with :N for another than the first")       \
     X(KERNEL, "kernel", 0, "NAME", "only this CPU kernel: portable, avx2, avx512bw, avx512 or neon")       \
     X(THREADS, "threads", 'j', "N", "number of threads")                                                   \
@@ -45,7 +46,7 @@ enum option_id { OPTION_LIST(OPTION_ENUM) OPTION_COUNT };
 struct options {
     const char *output; /* NULL: none named; never "-" */
     bool to_stdout;     /* -c or -o - */
-    bool force, sha256, verify, dry_run, json, tensors, quiet, verbose;
+    bool force, sha256, verify, dry_run, direct, json, tensors, quiet, verbose;
     int progress;     /* 1, 0, or -1: where stderr is a terminal */
     unsigned threads; /* 0: not given */
     tp_level level;

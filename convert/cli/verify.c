@@ -69,7 +69,8 @@ const struct verb verb_verify = {
     .examples = "  tensorpress verify model.safetensors.tpress\n"
                 "  tensorpress verify model.safetensors.tpress --against model.safetensors && rm "
                 "model.safetensors\n",
-    .options = HAS(AGAINST) | HAS(THREADS) | HAS(PROGRESS) | HAS(NO_PROGRESS) | HAS(QUIET) | HAS(VERBOSE),
+    .options = HAS(AGAINST) | HAS(DIRECT) | HAS(THREADS) | HAS(PROGRESS) | HAS(NO_PROGRESS) | HAS(QUIET) |
+               HAS(VERBOSE),
     .min_arguments = 1,
     .max_arguments = 1,
     .argument_names = "FILE",

@@ -39,9 +39,9 @@ _tensorpress()
     *)
         [[ $word == -* ]] || return
         case $verb in
-        compress) words="$output $work -l --level --codec --sha256 --verify --dry-run" ;;
-        decompress) words="$output $work --file --max-output" ;;
-        verify) words="$work --against" ;;
+        compress) words="$output $work -l --level --codec --sha256 --verify --dry-run --direct" ;;
+        decompress) words="$output $work --file --max-output --direct" ;;
+        verify) words="$work --against --direct" ;;
         inspect) words='--json --tensors' ;;
         extract) words="$output $work --file --slice" ;;
         convert) words="-o --output -f --force $work --to --pattern-dict --reference --verify" ;;

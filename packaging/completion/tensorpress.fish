@@ -44,6 +44,7 @@ __tensorpress_option compress -s l -l level -x -a 'fast default max' -d 'How har
 __tensorpress_option compress -l codec -x -a 'auto raw lz4 bg-lz4 rans df11' -d 'How to code'
 __tensorpress_option compress -l sha256 -d "Also store every file's SHA-256"
 __tensorpress_option compress -l dry-run -d 'Report the sizes, write nothing'
+__tensorpress_option 'compress decompress verify' -l direct -d 'Read and write large files past the page cache'
 __tensorpress_option 'compress convert load' -l verify -d 'Decode again and compare'
 __tensorpress_option 'decompress extract' -l file -x -d 'The file in the container, by its stored path'
 __tensorpress_option decompress -l max-output -x -d 'Refuse to restore more than SIZE bytes'

@@ -491,6 +491,36 @@ def test_determinism():
     assert len(read("out")) < 0.36 * len(data), "tied tensors are stored twice"
 
 
+def test_direct():
+    """Past the page cache, here and in memory: the same bytes of files of all sizes, and of a folder."""
+    parts = [weights(3 << 19), bytes(3 << 20), random.Random(1).randbytes((1 << 20) + 77)]
+    data = safetensors([(str(i), "U8", [len(part)], part) for i, part in enumerate(parts)])
+    data += random.Random(2).randbytes(4 << 20)
+    sizes = [0, 4095, (4 << 20) - 1, 4 << 20, len(data)]
+    places = [os.getcwd()] + (["/dev/shm"] if os.access("/dev/shm", os.W_OK) else [])
+    for place in places:
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            os.mkdir(os.path.join(folder, "in"))
+            for size in sizes:
+                write(os.path.join(folder, "in", f"m{size}.safetensors"), data[:size])
+            inputs = [os.path.join("in", f"m{size}.safetensors") for size in sizes] + ["in"]
+            for path in (os.path.join(folder, path) for path in inputs):
+                expected, out, back = (os.path.join(folder, name) for name in ("expected", "out", "back"))
+                ok(tp("compress", "-qf", path, "-o", expected), True)
+                ok(tp("compress", "-qf", "--direct", "-j3", path, "-o", out), True)
+                assert read(out) == read(expected), path
+                ok(tp("decompress", "-q", "--direct", "-j1", out, "-o", back), True)
+                ok(tp("verify", "-q", "--direct", "-j2", out, "--against", path), True)
+                ok(tp("verify", "-q", out, "--against", back), True)
+                if os.path.isdir(back):
+                    shutil.rmtree(back)
+                else:
+                    assert ok(tp("decompress", "-q", "--direct", "-c", out)).out == read(path)
+                    os.remove(back)
+            assert sorted(os.listdir(folder)) == ["expected", "in", "out"]
+    error(tp("extract", "--direct", "x", "y", "-o", "z"), 2, "--direct")
+
+
 def test_dry_run():
     model()
     r = ok(tp("compress", "--dry-run", "model.safetensors"), True)

@@ -44,6 +44,13 @@ static int open_at(int folder, const char *path, int flags, mode_t mode)
         errno = EOPNOTSUPP;
         return -1;
     }
+    if ((flags & O_DIRECT) == O_DIRECT) {
+        __atomic_add_fetch(&injected.direct_opened, 1, __ATOMIC_RELAXED);
+        if (injected.no_direct) {
+            errno = EINVAL;
+            return -1;
+        }
+    }
     size_t size = strlen(path), end = injected.denied ? strlen(injected.denied) : 0;
     if (end > 0 && size >= end && memcmp(path + size - end, injected.denied, end) == 0) {
         errno = EACCES;
@@ -106,8 +113,14 @@ int __wrap_syncfs(int fd)
     return __real_syncfs(fd);
 }
 
-/* Every other call is interrupted, the others move a third at most. */
-static bool interrupted(size_t *size)
+static bool is_direct(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && (flags & O_DIRECT) == O_DIRECT;
+}
+
+/* Every other call is interrupted, the others move a third at most; past the page cache whole sectors. */
+static bool interrupted(int fd, size_t *size)
 {
     if (!injected.short_io) return false;
     unsigned call = __atomic_add_fetch(&injected.short_calls, 1, __ATOMIC_RELAXED);
@@ -116,7 +129,18 @@ static bool interrupted(size_t *size)
         return true;
     }
     *size = (*size + 2) / 3;
+    if (is_direct(fd)) *size = (*size + 511) / 512 * 512;
     return false;
+}
+
+/* Some file systems open a file so and refuse only what is done with it. */
+static bool refused(int fd)
+{
+    if (!is_direct(fd)) return false;
+    unsigned call = __atomic_add_fetch(&injected.direct_calls, 1, __ATOMIC_RELAXED);
+    if (injected.direct_io == 0 || call <= injected.direct_io) return false;
+    errno = EINVAL;
+    return true;
 }
 
 static bool no_room(size_t *size)
@@ -136,12 +160,13 @@ static bool no_room(size_t *size)
 
 ssize_t __wrap_write(int fd, const void *data, size_t size)
 {
-    return interrupted(&size) || no_room(&size) ? -1 : __real_write(fd, data, size);
+    return interrupted(fd, &size) || no_room(&size) ? -1 : __real_write(fd, data, size);
 }
 
 ssize_t __wrap_pwrite(int fd, const void *data, size_t size, off_t offset)
 {
-    return interrupted(&size) || no_room(&size) ? -1 : __real_pwrite(fd, data, size, offset);
+    return refused(fd) || interrupted(fd, &size) || no_room(&size) ? -1
+                                                                   : __real_pwrite(fd, data, size, offset);
 }
 
 ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off_t offset)
@@ -151,7 +176,7 @@ ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off_t offset)
 
 ssize_t __wrap_pread(int fd, void *data, size_t size, off_t offset)
 {
-    if (interrupted(&size)) return -1;
+    if (refused(fd) || interrupted(fd, &size)) return -1;
     if (injected.read_end >= 0) {
         if (offset >= injected.read_end) return 0;
         if ((int64_t)size > injected.read_end - offset) size = (size_t)(injected.read_end - offset);

@@ -16,7 +16,9 @@ typedef struct faults {
     bool short_io;      /* reads and writes are interrupted, or move a few bytes only */
     int64_t write_room; /* bytes until writing fails with ENOSPC, -1: no end */
     int64_t read_end;   /* a file seems to end here, -1: does not */
-    unsigned tmpfile_refused, noreplace_refused, short_calls;
+    bool no_direct;     /* the file system refuses O_DIRECT when a file is opened */
+    unsigned direct_io; /* so many transfers past the page cache go well, then it refuses them; 0: all do */
+    unsigned tmpfile_refused, noreplace_refused, short_calls, direct_opened, direct_calls;
 } faults;
 
 extern faults injected;

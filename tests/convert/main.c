@@ -13,6 +13,7 @@ int main(int argc, char **argv)
                   {"index", test_index},
                   {"container", test_container},
                   {"output", test_output},
+                  {"direct", test_direct},
                   {"reader", test_reader},
                   {"box", test_box},
                   {"callback", test_callback},

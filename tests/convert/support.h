@@ -108,6 +108,7 @@ int test_index(void);
 int test_linear(void);
 int test_memory(const char *program);
 int test_output(void);
+int test_direct(void);
 int test_reader(void);
 int test_repository(void);
 int test_text(void);
