@@ -32,21 +32,24 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The best of three runs of each, small and twice as large. */
+/*
+ * The best of three runs of each, small and twice as large. Threads that wake each other take very
+ * different times on a busy machine: where that was not enough, there are more runs.
+ */
 static void assert_linear(const char *what, void (*run)(const char *, unsigned), const char *small_path,
                           const char *large_path, unsigned count)
 {
     double best[2] = {1e9, 1e9};
-    for (unsigned i = 0; i < 6; i++) {
+    bool linear = false;
+    for (unsigned i = 0; i < 6 || (i < 24 && !linear); i++) {
         double start = seconds(), took;
         run(i % 2 ? large_path : small_path, i % 2 ? 2 * count : count);
         took = seconds() - start;
         if (took < best[i % 2]) best[i % 2] = took;
+        linear = best[1] <= 3 * best[0] + 0.02; /* what takes next to nothing is not measured */
     }
     fprintf(stderr, "%s: %u: %.3f s, %u: %.3f s\n", what, count, best[0], 2 * count, best[1]);
-    /* What takes next to nothing is not measured. */
-    if (best[1] > 3 * best[0] + 0.02)
-        fail_msg("%s: twice the size takes %.1f times as long", what, best[1] / best[0]);
+    if (!linear) fail_msg("%s: twice the size takes %.1f times as long", what, best[1] / best[0]);
 }
 
 /* Kilobytes of this process: VmRSS now, VmHWM at most. */
