@@ -8,9 +8,12 @@
 #include "codec/frame.h"
 #include "codec/table.h"
 
-#define TP_MAX_CHUNKS 32   /* of 2^17 elements or more bytes each in 4 MiB */
-#define TP_MAX_GROUPS 4096 /* of 1024 elements of a byte; a partial one only ends a frame */
-#define TP_MAX_CLASSES 4   /* of groups, by the mean of their symbols */
+/* A frame's 4 MiB in chunks of 2^17 elements and groups of 2^10, of at least a byte each. Only the last
+ * group may be partial. */
+#define TP_MAX_CHUNKS 32
+#define TP_MAX_GROUPS 4096
+/* Of groups, by the mean of their symbols; each may have a table of its own. */
+#define TP_MAX_CLASSES TP_MAX_SELECTED
 #define TP_MAX_ALPHABET 4096
 
 typedef struct tp_choice {

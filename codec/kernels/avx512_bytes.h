@@ -15,7 +15,7 @@ static INLINE __m512i take_symbols(tp_shape s, const uint8_t *src)
                             s.T == 16 ? _mm512_set1_epi16((short)keep) : _mm512_set1_epi8((char)keep));
 }
 
-/* A whole group's symbols (c = 1) as u16, in element order. */
+/* Of a whole group, as counts.h wants them. */
 static INLINE void symbols_template(tp_shape s, const uint8_t *src, uint16_t *symbols)
 {
     ROLLED for (int i = 0; i < TP_GROUP; i += 512 / s.T)
@@ -42,18 +42,6 @@ static INLINE uint32_t sum_template(tp_shape s, const uint8_t *src)
         sum = _mm512_add_epi32(sum, v);
     }
     return (uint32_t)_mm512_reduce_add_epi32(sum);
-}
-
-static NOINLINE void group_symbols(const tp_shape *shape, const uint8_t *src, uint16_t *symbols)
-{
-    TP_FOR_SHAPE(shape, symbols_template, src, symbols);
-}
-
-static NOINLINE uint32_t group_sum(const tp_shape *shape, const uint8_t *src)
-{
-    uint32_t sum = 0;
-    TP_FOR_SHAPE(shape, sum = sum_template, src);
-    return sum;
 }
 
 static void group_pairs(const uint8_t code[256], const uint16_t *symbols, uint8_t pairs[TP_GROUP / 2])

@@ -120,17 +120,6 @@ typedef struct split {
     uint32_t position;    /* of the group's first element (pairs: pair) */
 } split;
 
-/* The symbol whose first element is at src. */
-static INLINE uint32_t symbol_at(tp_shape s, const uint8_t *src)
-{
-    uint32_t symbol = 0;
-    for (int k = 0; k < s.c; k++) {
-        const uint8_t *top = src + k * (s.T / 8 + s.low) + s.low;
-        symbol |= tp_symbol_of(s, s.T == 16 ? tp_load16(top) : *top) << k * (s.T - s.R);
-    }
-    return symbol;
-}
-
 static NOINLINE void ranks_scalar(const tp_w32_encode_table *table, const uint16_t *symbols, int count,
                                   uint8_t *ranks)
 {
@@ -144,7 +133,7 @@ static INLINE uint32_t *add_exceptions(tp_shape s, uint64_t missing, const uint8
     const size_t step = (size_t)(s.T / 8 + s.low) * s.c;
     for (; missing; missing &= missing - 1) {
         const uint32_t i = (uint32_t)_tzcnt_u64(missing);
-        *exceptions++ = (position + i) | symbol_at(s, src + i * step) << (s.c == 2 ? 16 : 18);
+        *exceptions++ = (position + i) | tp_symbol_at(s, src + i * step) << (s.c == 2 ? 16 : 18);
     }
     return exceptions;
 }
@@ -529,8 +518,8 @@ typedef struct encoding {
     uint8_t *start;           /* of what comes before the words */
     uint8_t *words;           /* in order of coding */
     uint8_t *list, *list_end; /* exceptions */
-    symbol_map maps[MAX_SELECTED];
-    rans_table tables[MAX_SELECTED];
+    symbol_map maps[TP_MAX_SELECTED];
+    rans_table tables[TP_MAX_SELECTED];
     _Alignas(64) uint8_t ranks[TP_GROUP];
 } encoding;
 
