@@ -18,7 +18,8 @@
 
 typedef struct tp_choice {
     /* In: the counts. counts[(chunk * classes + class) * alphabet + symbol] of the symbols counted, and
-     * their number a chunk (0: a chunk that needs no table). Every step-th group was counted. */
+     * their number a chunk (0: a chunk that needs no table). Every step-th group was counted, and costs are
+     * those of what was. */
     uint32_t *counts;
     uint64_t total[TP_MAX_CHUNKS];
     uint32_t chunks, classes, alphabet, limit, step, groups;
@@ -56,7 +57,7 @@ void tp_choice_halve(const tp_choice *from, tp_choice *to);
 void tp_choice_halve_counts(tp_choice *choice);
 /*
  * One table for the frame or, with 4 classes, two or four tables chosen by group, whichever is cheapest.
- * Returns the cost of everything counted and of the records.
+ * Returns the cost of everything counted, records and selectors.
  */
 uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *choice);
 /* Then: tables chosen by chunk instead, where that is cheaper than by_group; table and cost of each chunk.
