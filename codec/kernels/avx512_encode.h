@@ -6,9 +6,9 @@
  *
  * 1. split: elements to raw rows, low planes, and a rank (table entry) a symbol, in the order of stage 2.
  *
- * 2. rANS: 32 states in two registers. A step is one chain of dependent operations, some 20 cycles, and
- * some 13 of work. So what depends on nothing but the rank is looked up beside the chain, the chain itself
- * has no division, no correction and no mask register, and two streams run interleaved where there are two.
+ * 2. rANS: 32 states in two registers. A step is one chain of dependent operations, which takes longer than
+ * its work. So what depends on nothing but the rank is looked up beside the chain, the chain itself has no
+ * division and no correction, and two streams run interleaved where there are two.
  *
  * Words are written in the order of coding and turned around at the end: hence lanes are kept last to
  * first.
@@ -21,7 +21,7 @@
 /* ---- symbols to ranks ---- */
 
 enum {
-    MAP_WINDOW,   /* symbols first .. first + 126 by 128 bytes */
+    MAP_WINDOW,   /* symbols first .. first + 126 by 128 bytes; symbols of 8-bit tops, and pairs by codes */
     MAP_LOW_BYTE, /* by the low 8 bits, which differ for all symbols of the table; then compared */
     MAP_SCALAR,   /* one by one, from memory */
 };
