@@ -147,6 +147,78 @@ static INLINE void by_two_steps(__m512i a, __m512i b, uint8_t *dst)
     _mm512_store_si512(dst + 64, _mm512_permutex2var_epi16(a, odds, b));
 }
 
+/* The symbols of 64 bytes of tops, u16 or u8. */
+static INLINE __m512i symbols_of(tp_shape s, __m512i v)
+{
+    const int keep = (1 << (s.T - s.R)) - 1;
+    v = _mm512_srlv_epi16(v, _mm512_set1_epi16((short)(s.rotated ? s.R - 1 : s.R)));
+    return _mm512_and_si512(v, s.T == 16 ? _mm512_set1_epi16((short)keep) : _mm512_set1_epi8((char)keep));
+}
+
+/*
+ * The ranks of a row's symbols (v: its tops), and which of them have none: bit i is symbol i. Of 8 bits:
+ * those of half a row.
+ */
+static INLINE __m512i ranks_of_8(tp_shape s, const symbol_map *map, __m512i v, uint64_t *missing)
+{
+    __m512i rank = lookup8_128(&map->ranks, symbols_of(s, v));
+    *missing = _mm512_movepi8_mask(rank);
+    return rank;
+}
+
+static INLINE __m512i ranks_of_16(tp_shape s, const symbol_map *map, const __m512i v[2], uint64_t *missing)
+{
+    const __m512i symbol[2] = {symbols_of(s, v[0]), symbols_of(s, v[1])};
+    __m512i rank;
+    if (__builtin_expect(map->kind == MAP_WINDOW, 1)) {
+        const __m512i first = _mm512_set1_epi16((short)map->table->symbol[0]),
+                      last = _mm512_set1_epi16(127);
+        __m512i a = _mm512_min_epu16(_mm512_sub_epi16(symbol[0], first), last);
+        __m512i b = _mm512_min_epu16(_mm512_sub_epi16(symbol[1], first), last);
+        rank = lookup8_128(&map->ranks, narrow(a, b));
+        *missing = _mm512_movepi8_mask(rank);
+    } else if (map->kind == MAP_LOW_BYTE) {
+        rank = lookup8_256(&map->ranks, even_bytes(symbol[0], symbol[1]));
+        __m512i a = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(rank));
+        __m512i b = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(rank, 1));
+        /* no entry: the rank is that of another symbol of the table, or 255, taken as 63 */
+        *missing = _mm512_cmpneq_epi16_mask(lookup16(map->symbols, a, 64), symbol[0]) |
+                   (uint64_t)_mm512_cmpneq_epi16_mask(lookup16(map->symbols, b, 64), symbol[1]) << 32;
+        *missing |= _mm512_movepi8_mask(rank);
+    } else {
+        _Alignas(64) uint16_t symbols[64];
+        _Alignas(64) uint8_t found[64];
+        _mm512_store_si512(symbols, symbol[0]);
+        _mm512_store_si512(symbols + 32, symbol[1]);
+        ranks_scalar(map->table, symbols, 64, found);
+        rank = _mm512_load_si512(found);
+        *missing = _mm512_movepi8_mask(rank);
+    }
+    return rank;
+}
+
+/* Of 32 pairs: every even byte is a rank. */
+static INLINE __m512i ranks_of_pairs(tp_shape s, const symbol_map *map, const __m512i v[2],
+                                     uint64_t *missing)
+{
+    const __m512i place = _mm512_set1_epi16((short)(s.R - 1));
+    __m512i pairs = even_bytes(_mm512_srlv_epi16(v[0], place), _mm512_srlv_epi16(v[1], place)), rank;
+    if (__builtin_expect(map->kind == MAP_SCALAR, 0)) {
+        _Alignas(64) uint16_t symbols[32];
+        _Alignas(64) uint8_t found[32];
+        _mm512_store_si512(symbols, pairs);
+        ranks_scalar(map->table, symbols, 32, found);
+        rank = load_widened(found);
+    } else {
+        /* exponents to codes, a pair's codes to an index */
+        __m512i code = lookup8_256(&map->codes, pairs);
+        code = _mm512_or_si512(code, _mm512_srli_epi16(code, 4));
+        rank = lookup8_by_word(&map->pairs, code);
+    }
+    *missing = _mm512_test_epi16_mask(rank, _mm512_set1_epi16(0x80));
+    return rank;
+}
+
 /*
  * Ranks of a row's symbols (v: its tops) to `ranks`, exceptions to the list. A u16 a lane, in the order of
  * `paired`: its low byte is the rank of one step, its high byte that of the next; of a pair, only the low
@@ -155,16 +227,13 @@ static INLINE void by_two_steps(__m512i a, __m512i b, uint8_t *dst)
 static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m512i v[2], const uint8_t *src,
                                   uint32_t position, uint8_t *ranks, uint32_t *exceptions)
 {
-    const __m512i place = _mm512_set1_epi16((short)(s.rotated ? s.R - 1 : s.R));
     const __m512i common = _mm512_set1_epi8((char)map->table->common);
+    uint64_t missing;
     if (s.T == 8) {
         __m512i rank[2];
         UNROLL for (int h = 0; h < 2; h++)
         {
-            const __m512i keep = _mm512_set1_epi8((char)((1 << (s.T - s.R)) - 1));
-            __m512i symbol = _mm512_and_si512(_mm512_srlv_epi16(v[h], place), keep);
-            rank[h] = lookup8_128(&map->ranks, symbol);
-            const uint64_t missing = _mm512_movepi8_mask(rank[h]);
+            rank[h] = ranks_of_8(s, map, v[h], &missing);
             if (__builtin_expect(missing != 0, 0)) {
                 rank[h] = _mm512_mask_mov_epi8(rank[h], missing, common);
                 exceptions = add_exceptions(s, missing, src + 64 * h * (1 + s.low),
@@ -174,54 +243,7 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
         by_two_steps(rank[0], rank[1], ranks);
         return exceptions;
     }
-    __m512i rank, symbol[2];
-    uint64_t missing;
-    if (s.c == 2) {
-        /* exponents to bytes, bytes to codes, a pair's codes to an index: every even byte */
-        symbol[0] = _mm512_srlv_epi16(v[0], place);
-        symbol[1] = _mm512_srlv_epi16(v[1], place);
-        __m512i pairs = even_bytes(symbol[0], symbol[1]);
-        if (__builtin_expect(map->kind == MAP_SCALAR, 0)) {
-            _Alignas(64) uint16_t symbols[32];
-            _Alignas(64) uint8_t found[32];
-            _mm512_store_si512(symbols, pairs);
-            ranks_scalar(map->table, symbols, 32, found);
-            rank = load_widened(found);
-        } else {
-            __m512i code = lookup8_256(&map->codes, pairs);
-            code = _mm512_or_si512(code, _mm512_srli_epi16(code, 4));
-            rank = lookup8_by_word(&map->pairs, code);
-        }
-        missing = _mm512_test_epi16_mask(rank, _mm512_set1_epi16(0x80));
-    } else {
-        const __m512i keep = _mm512_set1_epi16((short)((1 << (s.T - s.R)) - 1));
-        symbol[0] = _mm512_and_si512(_mm512_srlv_epi16(v[0], place), keep);
-        symbol[1] = _mm512_and_si512(_mm512_srlv_epi16(v[1], place), keep);
-        if (__builtin_expect(map->kind == MAP_WINDOW, 1)) {
-            const __m512i first = _mm512_set1_epi16((short)map->table->symbol[0]),
-                          last = _mm512_set1_epi16(127);
-            __m512i a = _mm512_min_epu16(_mm512_sub_epi16(symbol[0], first), last);
-            __m512i b = _mm512_min_epu16(_mm512_sub_epi16(symbol[1], first), last);
-            rank = lookup8_128(&map->ranks, narrow(a, b));
-            missing = _mm512_movepi8_mask(rank);
-        } else if (map->kind == MAP_LOW_BYTE) {
-            rank = lookup8_256(&map->ranks, even_bytes(symbol[0], symbol[1]));
-            __m512i a = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(rank));
-            __m512i b = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(rank, 1));
-            /* no entry: the rank is that of another symbol of the table, or 255, taken as 63 */
-            missing = _mm512_cmpneq_epi16_mask(lookup16(map->symbols, a, 64), symbol[0]) |
-                      (uint64_t)_mm512_cmpneq_epi16_mask(lookup16(map->symbols, b, 64), symbol[1]) << 32;
-            missing |= _mm512_movepi8_mask(rank);
-        } else {
-            _Alignas(64) uint16_t symbols[64];
-            _Alignas(64) uint8_t found[64];
-            _mm512_store_si512(symbols, symbol[0]);
-            _mm512_store_si512(symbols + 32, symbol[1]);
-            ranks_scalar(map->table, symbols, 64, found);
-            rank = _mm512_load_si512(found);
-            missing = _mm512_movepi8_mask(rank);
-        }
-    }
+    __m512i rank = s.c == 2 ? ranks_of_pairs(s, map, v, &missing) : ranks_of_16(s, map, v, &missing);
     if (__builtin_expect(missing != 0, 0)) {
         rank = s.c == 2 ? _mm512_mask_mov_epi16(rank, (__mmask32)missing, common)
                         : _mm512_mask_mov_epi8(rank, missing, common);
