@@ -182,7 +182,7 @@ static void decode_stream(tp_shape s, tp_w32_job *job)
                                 job->nx, job->n, job->dst);
 }
 
-void tp_portable_w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
+static void w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++) decode_stream(*shape, &jobs[i]);
 }
@@ -244,7 +244,7 @@ static void wide_decode_one(tp_wide_job *job)
     job->good = good;
 }
 
-void tp_portable_wide_decode(tp_wide_job *jobs, size_t count)
+static void wide_decode(tp_wide_job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++) wide_decode_one(&jobs[i]);
 }
@@ -401,13 +401,13 @@ void tp_w32_stream_end(tp_w32_encode_job *job, uint8_t *out, const uint8_t *exce
     job->size = size;
 }
 
-void tp_portable_w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
+static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
 {
     TP_FOR_SHAPE(shape, encode_stream, job);
 }
 
-size_t tp_portable_wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table,
-                               uint8_t *payload, size_t capacity, uint8_t *scratch, uint32_t *nw)
+static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table,
+                          uint8_t *payload, size_t capacity, uint8_t *scratch, uint32_t *nw)
 {
     uint8_t *const end = scratch + TP_ENCODE_SCRATCH;
     uint8_t *words = end;
@@ -520,10 +520,10 @@ void tp_portable_plane_put(const uint8_t *plane, size_t size, unsigned element, 
 
 const tp_kernels tp_kernels_portable = {
     .name = "portable",
-    .w32_decode = tp_portable_w32_decode,
-    .wide_decode = tp_portable_wide_decode,
-    .w32_encode = tp_portable_w32_encode,
-    .wide_encode = tp_portable_wide_encode,
+    .w32_decode = w32_decode,
+    .wide_decode = wide_decode,
+    .w32_encode = w32_encode,
+    .wide_encode = wide_encode,
     .count_symbols = count_symbols,
     .count_pairs = count_pairs,
     .group_sums = group_sums,

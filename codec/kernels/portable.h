@@ -1,14 +1,10 @@
-/* The portable kernels by name, for other kernel tables that have nothing better for one of them. */
+/* What portable.c has for all kernels: those by name that others have nothing better for, and how every
+ * encoder ends. */
 #ifndef TP_CODEC_PORTABLE_H
 #define TP_CODEC_PORTABLE_H
 
 #include "codec/kernels/kernels.h"
 
-void tp_portable_w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count);
-void tp_portable_wide_decode(tp_wide_job *jobs, size_t count);
-void tp_portable_w32_encode(const tp_shape *shape, tp_w32_encode_job *job);
-size_t tp_portable_wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_table *table,
-                               uint8_t *payload, size_t capacity, uint8_t *scratch, uint32_t *nw);
 void tp_portable_count_bytes(const uint8_t *src, size_t n, uint32_t step, uint32_t *counts);
 void tp_portable_plane_get(const uint8_t *src, size_t size, unsigned element, unsigned index, uint8_t *dst);
 void tp_portable_plane_put(const uint8_t *plane, size_t size, unsigned element, unsigned index,
