@@ -1,6 +1,7 @@
 /*
- * Counts and sums for kernels that take a group's symbols out of its elements with vectors. Part of the
- * files of instruction sets, which define the functions declared below.
+ * Counts and sums, group by group: the symbols are taken out of their elements first, with vectors where
+ * there are some. Part of portable.c and the files of instruction sets, which define the functions declared
+ * below.
  */
 #ifndef TP_CODEC_COUNTS_H
 #define TP_CODEC_COUNTS_H
