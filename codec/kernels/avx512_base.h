@@ -29,6 +29,8 @@
 #define ROLLED _Pragma("GCC unroll 1")
 #endif
 
+/* The compiler knows nothing of v from here on: sums stay in the order in which they stand. */
+#define KEEP(v) __asm__("" : "+v"(v))
 #define PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0) /* p may be anywhere */
 #define NOINLINE __attribute__((noinline))
 
