@@ -68,6 +68,30 @@ static void cut_units(const unit *units, uint32_t n, uint32_t classes, uint32_t 
     }
 }
 
+/* The class that starts the second part of the best cut into two. */
+static uint32_t best_half(const unit *units, uint32_t n, uint32_t classes, const uint32_t *bound)
+{
+    uint32_t all_groups = 0, first_groups = 0, halves = classes / 2;
+    uint64_t all_sum = 0, first_sum = 0, best = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        all_groups += units[i].groups;
+        all_sum += units[i].sum;
+    }
+    for (uint32_t k = 1, i = 0; k < classes; k++) {
+        for (; i < n && units[i].end <= bound[k]; i++) {
+            first_groups += units[i].groups;
+            first_sum += units[i].sum;
+        }
+        const uint64_t both =
+            worth(first_groups, first_sum) + worth(all_groups - first_groups, all_sum - first_sum);
+        if (both > best) {
+            best = both;
+            halves = k;
+        }
+    }
+    return halves;
+}
+
 uint32_t tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t step, uint32_t classes,
                             uint8_t *class)
 {
@@ -90,27 +114,7 @@ uint32_t tp_classify_groups(const uint32_t *means, uint32_t groups, uint32_t ste
         class[g] = 0;
         for (uint32_t k = 1; k < classes; k++) class[g] = (uint8_t)(class[g] + (bin >= bound[k]));
     }
-
-    /* The best cut into two. */
-    uint32_t all_groups = 0, first_groups = 0, halves = classes / 2;
-    uint64_t all_sum = 0, first_sum = 0, best = 0;
-    for (uint32_t i = 0; i < in_use; i++) {
-        all_groups += units[i].groups;
-        all_sum += units[i].sum;
-    }
-    for (uint32_t k = 1, i = 0; k < classes; k++) {
-        for (; i < in_use && units[i].end <= bound[k]; i++) {
-            first_groups += units[i].groups;
-            first_sum += units[i].sum;
-        }
-        const uint64_t both =
-            worth(first_groups, first_sum) + worth(all_groups - first_groups, all_sum - first_sum);
-        if (both > best) {
-            best = both;
-            halves = k;
-        }
-    }
-    return halves;
+    return best_half(units, in_use, classes, bound);
 }
 
 static const uint32_t *counts_of(const tp_choice *c, uint32_t chunk, uint32_t class)
@@ -162,6 +166,12 @@ static uint64_t estimate(const tp_log2 *log2, const tp_choice *c, const uint32_t
 {
     const uint32_t end = c->end < c->candidates ? c->end : c->candidates;
     return tp_symbol_cost_estimate(log2, counts + c->first, end > c->first ? end - c->first : 0, total);
+}
+
+/* Of a table, as the sample's symbols are counted: a step-th. */
+static uint64_t record_cost(const tp_choice *c)
+{
+    return TP_COST_OF_BYTES(4 * c->limit) / c->step;
 }
 
 /* from[2 * n] to to[n], which may be from. */
@@ -223,6 +233,12 @@ typedef struct chunk_order {
     uint8_t chunk[TP_MAX_CHUNKS];
 } chunk_order;
 
+typedef struct clusters {
+    uint32_t n;
+    cluster of[TP_MAX_CHUNKS];
+    uint64_t cost; /* of all */
+} clusters;
+
 /* Puts the chunks into the order of their means, and the sums of the counts of the first 0, 1, .. into
  * c->sums. */
 static void order_chunks(tp_choice *c, chunk_order *order)
@@ -267,59 +283,70 @@ static uint64_t loss_of(const tp_log2 *log2, tp_choice *c, const cluster *a, con
     return both > a->cost + b->cost ? both - a->cost - b->cost : 0;
 }
 
-/*
- * A table for every chunk, in the order of their means; then, as long as one costs more than it saves, or
- * there are too many, the two neighbours that lose least by it share one. own: about what each chunk costs
- * under a table of its own. Returns the cost of everything, or UINT64_MAX if it cannot be below `limit`.
- */
-static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_t *own, uint64_t limit)
+/* A cluster for every chunk. own: about what each chunk costs under a table of its own. */
+static void start_clusters(const tp_log2 *log2, tp_choice *c, const chunk_order *order, const uint64_t *own,
+                           clusters *all)
 {
-    const uint64_t record_cost = TP_COST_OF_BYTES(4 * c->limit) / c->step;
-    /* What is promised by a sample is more than what comes of it. */
-    const uint64_t worth_a_table = record_cost + record_cost / 2;
-    cluster of[TP_MAX_CHUNKS];
-    chunk_order order;
-    order_chunks(c, &order);
-    uint32_t n = order.n;
-    uint64_t all = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t chunk = order.chunk[i];
-        of[i] = (cluster){
+    all->n = order->n;
+    all->cost = 0;
+    for (uint32_t i = 0; i < order->n; i++) {
+        const uint32_t chunk = order->chunk[i];
+        cluster *const a = &all->of[i];
+        *a = (cluster){
             .first = i, .end = i + 1, .total = c->total[chunk], .cost = own[chunk], .loss = UINT64_MAX};
-        if (i) of[i].loss = loss_of(log2, c, &of[i - 1], &of[i]);
-        all += own[chunk];
+        if (i) a->loss = loss_of(log2, c, a - 1, a);
+        all->cost += own[chunk];
     }
-    while (n > 1) {
+}
+
+/* As long as a table costs more than it saves, or there are too many, the two neighbours that lose least by
+ * it share one. */
+static void join_clusters(const tp_log2 *log2, tp_choice *c, clusters *all)
+{
+    /* What is promised by a sample is more than what comes of it. */
+    const uint64_t worth_a_table = record_cost(c) + record_cost(c) / 2;
+    while (all->n > 1) {
         uint32_t least = 1;
-        for (uint32_t i = 2; i < n; i++)
-            if (of[i].loss < of[least].loss) least = i;
-        cluster *const a = &of[least - 1], *const b = &of[least];
-        if (b->loss > worth_a_table && n <= TP_MAX_TABLES) break;
+        for (uint32_t i = 2; i < all->n; i++)
+            if (all->of[i].loss < all->of[least].loss) least = i;
+        cluster *const a = &all->of[least - 1], *const b = &all->of[least];
+        if (b->loss > worth_a_table && all->n <= TP_MAX_TABLES) break;
         a->end = b->end;
         a->total += b->total;
         a->cost += b->cost + b->loss;
-        all += b->loss;
-        n--;
-        memmove(b, b + 1, (n - least) * sizeof *b);
+        all->cost += b->loss;
+        all->n--;
+        memmove(b, b + 1, (all->n - least) * sizeof *b);
         if (least > 1) a->loss = loss_of(log2, c, a - 1, a);
-        if (least < n) b->loss = loss_of(log2, c, a, b);
+        if (least < all->n) b->loss = loss_of(log2, c, a, b);
     }
-    if (n < 2 || all + c->waste + n * record_cost >= limit) return UINT64_MAX;
+}
 
-    all = n * record_cost;
+/* Makes a table for each cluster. Returns the cost of everything, or UINT64_MAX if that will not be below
+ * `limit`. */
+static uint64_t choose_by_chunk(const tp_log2 *log2, tp_choice *c, const uint64_t *own, uint64_t limit)
+{
+    chunk_order order;
+    clusters all;
+    order_chunks(c, &order);
+    start_clusters(log2, c, &order, own, &all);
+    join_clusters(log2, c, &all);
+    uint64_t cost = all.n * record_cost(c);
+    if (all.n < 2 || all.cost + c->waste + cost >= limit) return UINT64_MAX;
+
     c->selector_bits = 0;
-    c->tables = n;
-    for (uint32_t t = 0; t < n; t++) {
-        sum_chunks(c, of[t].first, of[t].end);
+    c->tables = all.n;
+    for (uint32_t t = 0; t < all.n; t++) {
+        sum_chunks(c, all.of[t].first, all.of[t].end);
         tp_symbol_record_build(log2, c->sum, c->alphabet, c->candidates, c->limit, &c->record[t]);
-        for (uint32_t at = of[t].first; at < of[t].end; at++) {
+        for (uint32_t at = all.of[t].first; at < all.of[t].end; at++) {
             const uint32_t i = order.chunk[at];
             c->table[i] = (uint8_t)t;
             c->cost[i] = tp_symbol_record_cost(log2, counts_of(c, i, 0), c->total[i], &c->record[t]);
-            all += c->cost[i];
+            cost += c->cost[i];
         }
     }
-    return all;
+    return cost;
 }
 
 /* ------------------------------------------------------------------------------- tables by the group */
@@ -330,12 +357,17 @@ static uint32_t first_class(const tp_choice *c, uint32_t tables, uint32_t t)
     return tables == 2 && t == 1 ? c->halves : t * c->classes / tables;
 }
 
-/* About what 2^bits tables, each of neighbouring classes, and their selectors cost. */
+/* Of 2^bits tables, and of the selectors among them. */
+static uint64_t overhead_by_group(const tp_choice *c, unsigned bits)
+{
+    return (record_cost(c) << bits) + TP_COST_OF_BYTES(c->groups * bits / 8) / c->step;
+}
+
+/* About what 2^bits tables, each of neighbouring classes, and their selectors cost, with all symbols. */
 static uint64_t estimate_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits)
 {
     const uint32_t tables = 1u << bits;
-    uint64_t all = tables * TP_COST_OF_BYTES(4 * c->limit) / c->step +
-                   TP_COST_OF_BYTES(c->groups * bits / 8) / c->step;
+    uint64_t all = overhead_by_group(c, bits);
     for (uint32_t t = 0; t < tables; t++) {
         const uint64_t total = sum_classes(c, first_class(c, tables, t), first_class(c, tables, t + 1) - 1);
         all += estimate(log2, c, c->sum, total);
@@ -347,8 +379,7 @@ static uint64_t estimate_by_group(const tp_log2 *log2, tp_choice *c, unsigned bi
 static uint64_t choose_by_group(const tp_log2 *log2, tp_choice *c, unsigned bits)
 {
     const uint32_t tables = 1u << bits;
-    uint64_t all = tables * TP_COST_OF_BYTES(4 * c->limit) / c->step +
-                   TP_COST_OF_BYTES(c->groups * bits / 8) / c->step;
+    uint64_t all = overhead_by_group(c, bits);
     c->selector_bits = bits;
     c->tables = tables;
     for (uint32_t t = 0; t < tables; t++) {

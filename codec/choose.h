@@ -8,14 +8,18 @@
 #include "codec/frame.h"
 #include "codec/table.h"
 
-#define TP_MAX_CHUNKS 32   /* of 2^17 elements or more bytes each in 4 MiB */
-#define TP_MAX_GROUPS 4096 /* of 1024 elements of a byte; a partial one only ends a frame */
-#define TP_MAX_CLASSES 4   /* of groups, by the mean of their symbols */
+/* A frame's 4 MiB in chunks of 2^17 elements and groups of 2^10, of at least a byte each. Only the last
+ * group may be partial. */
+#define TP_MAX_CHUNKS 32
+#define TP_MAX_GROUPS 4096
+/* Of groups, by the mean of their symbols; each may have a table of its own. */
+#define TP_MAX_CLASSES TP_MAX_SELECTED
 #define TP_MAX_ALPHABET 4096
 
 typedef struct tp_choice {
     /* In: the counts. counts[(chunk * classes + class) * alphabet + symbol] of the symbols counted, and
-     * their number a chunk (0: a chunk that needs no table). Every step-th group was counted. */
+     * their number a chunk (0: a chunk that needs no table). Every step-th group was counted, and costs are
+     * those of what was. */
     uint32_t *counts;
     uint64_t total[TP_MAX_CHUNKS];
     uint32_t chunks, classes, alphabet, limit, step, groups;
@@ -53,7 +57,7 @@ void tp_choice_halve(const tp_choice *from, tp_choice *to);
 void tp_choice_halve_counts(tp_choice *choice);
 /*
  * One table for the frame or, with 4 classes, two or four tables chosen by group, whichever is cheapest.
- * Returns the cost of everything counted and of the records.
+ * Returns the cost of everything counted, records and selectors.
  */
 uint64_t tp_choose_tables_by_group(const tp_log2 *log2, tp_choice *choice);
 /* Then: tables chosen by chunk instead, where that is cheaper than by_group; table and cost of each chunk.

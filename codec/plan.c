@@ -3,7 +3,7 @@
 
 #define COUNT_STEP 8         /* every eighth group is counted */
 #define SAMPLE_FROM 32768u   /* elements; below, and at level max, all are counted */
-#define SYMBOL_BIT_PAYS 4096 /* one symbol bit more must save this part of the bytes */
+#define SYMBOL_BIT_PAYS 4096 /* one symbol bit more must save one in so many bytes */
 #define PLANE_STEP 16        /* groups, for a first look at a byte plane */
 #define CODES_STEP 16        /* groups, where only the commonest exponents are looked for */
 #define LZ4_SAMPLE 4096u
@@ -153,14 +153,44 @@ typedef struct pair_codes {
     uint8_t exponent[15]; /* by code */
 } pair_codes;
 
-/* Means of the symbols of all groups (times 1024), from their sums, and their classes, as first selectors.
- */
-static void classify(const tp_encode_state *s, uint32_t n, uint32_t step)
+/* What is counted in a frame, and how; no counts yet. */
+static void start_choice(const tp_encode_state *s, const tp_shape *shape, uint32_t chunks)
 {
     tp_encoder *e = s->encoder;
-    const uint32_t groups = (n + TP_GROUP - 1) / TP_GROUP, last = n % TP_GROUP;
-    if (last) e->means[groups - 1] = (uint32_t)((uint64_t)e->means[groups - 1] * TP_GROUP / last);
-    e->choice->halves = tp_classify_groups(e->means, groups, step, TP_MAX_CLASSES, e->selectors);
+    tp_choice *c = e->choice;
+    const uint32_t elements = (uint32_t)(s->raw_size / s->traits->element);
+    const bool pairs = shape->c == 2;
+    c->counts = e->counts;
+    c->chunks = chunks;
+    c->classes = s->level == TP_LEVEL_FAST && !pairs ? 1 : TP_MAX_CLASSES;
+    c->alphabet = pairs ? 256 : 1u << (shape->T - shape->R);
+    c->candidates = pairs ? 255 : c->alphabet;
+    c->limit = pairs ? 128 : 64;
+    c->step = sample_step(s, elements, COUNT_STEP);
+    c->groups = (elements + TP_GROUP - 1) / TP_GROUP;
+    memset(c->total, 0, sizeof c->total);
+    memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);
+}
+
+/* The classes of all groups, by the means of their symbols (times 1024), as first selectors. */
+static void classify(const tp_encode_state *s, const tp_shape *shape)
+{
+    tp_encoder *e = s->encoder;
+    tp_choice *c = e->choice;
+    const size_t element = s->traits->element, chunk = element << TP_CHUNK_LOG2;
+    const uint32_t last = (uint32_t)(s->raw_size / element % TP_GROUP);
+    tp_shape single = *shape;
+    single.c = 1;
+    for (uint32_t i = 0; i < c->chunks; i++) {
+        const uint8_t *src = s->raw + i * chunk;
+        const size_t bytes = tp_chunk_bytes(s, i, chunk);
+        e->hash[i] = s->kernels->hash64(src, bytes);
+        s->kernels->group_sums(&single, src, (uint32_t)(bytes / element),
+                               e->means + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP);
+    }
+    uint32_t *const mean = &e->means[c->groups - 1];
+    if (last) *mean = (uint32_t)((uint64_t)*mean * TP_GROUP / last);
+    c->halves = tp_classify_groups(e->means, c->groups, c->step, c->classes, e->selectors);
 }
 
 /*
@@ -212,8 +242,9 @@ static void count_chunk(const tp_encode_state *s, const tp_shape *shape, const p
 
 /*
  * The tables of a frame, from its counts, for shape and, if `coarser`, for one symbol bit less; *shape
- * becomes the better. Fewer symbols decode faster and are preferred where they cost less than 0.02 % of the
- * frame.
+ * becomes the better. Fewer symbols decode faster and are preferred where more save less than one byte in
+ * SYMBOL_BIT_PAYS. The two share the counts, which by group are not looked at: so first both are weighed by
+ * group, and by chunk only the better.
  */
 static void choose_shape(const tp_encode_state *s, tp_shape *shape, const pair_codes *codes, bool coarser)
 {
@@ -246,44 +277,14 @@ static void choose_shape(const tp_encode_state *s, tp_shape *shape, const pair_c
         tp_w32_encode_table_init(&c->record[t], 1u << (shape->T - shape->R) * shape->c, &e->table[t]);
 }
 
-/*
- * The tables of a frame and what becomes of each chunk's elements (or, low_coded, their top parts). With
- * `coarser`, *shape may come back with one symbol bit less. Also hashes the chunks: the first pass over a
- * frame is at the speed of memory, and what else needs all of a chunk follows while it is in the cache.
- */
-void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint32_t chunks, bool low_coded)
+/* Counts what is not constant, chunk by chunk, and hashes the chunks that `classify` did not. */
+static void count_tops(const tp_encode_state *s, const tp_shape *shape, const pair_codes *codes,
+                       bool low_coded)
 {
     tp_encoder *e = s->encoder;
-    tp_choice *c = e->choice;
-    const size_t element = s->traits->element, top = shape->T / 8u, chunk = element << TP_CHUNK_LOG2;
-    const uint32_t elements = (uint32_t)(s->raw_size / element);
-    const bool pairs = shape->c == 2;
-    pair_codes codes;
-    c->counts = e->counts;
-    c->chunks = chunks;
-    c->classes = s->level == TP_LEVEL_FAST && !pairs ? 1 : TP_MAX_CLASSES;
-    c->alphabet = pairs ? 256 : 1u << (shape->T - shape->R);
-    c->candidates = pairs ? 255 : c->alphabet;
-    c->limit = pairs ? 128 : 64;
-    c->step = sample_step(s, elements, COUNT_STEP);
-    c->groups = (elements + TP_GROUP - 1) / TP_GROUP;
-    memset(c->total, 0, sizeof c->total);
-    memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);
-    if (c->classes > 1) {
-        tp_shape single = *shape;
-        single.c = 1;
-        for (uint32_t i = 0; i < chunks; i++) {
-            const size_t bytes = tp_chunk_bytes(s, i, chunk);
-            e->hash[i] = s->kernels->hash64(s->raw + i * chunk, bytes);
-            s->kernels->group_sums(&single, s->raw + i * chunk, (uint32_t)(bytes / element),
-                                   e->means + ((size_t)i << TP_CHUNK_LOG2) / TP_GROUP);
-        }
-        classify(s, elements, c->step);
-    } else {
-        memset(e->selectors, 0, c->groups);
-    }
-    if (pairs) choose_codes(s, shape, elements, &codes);
-    for (uint32_t i = 0; i < chunks; i++) {
+    const tp_choice *c = e->choice;
+    const size_t element = s->traits->element, chunk = element << TP_CHUNK_LOG2;
+    for (uint32_t i = 0; i < c->chunks; i++) {
         const uint8_t *src = s->raw + i * chunk;
         const size_t bytes = tp_chunk_bytes(s, i, chunk);
         const uint32_t n = (uint32_t)(bytes / element);
@@ -292,46 +293,72 @@ void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint3
         if (c->classes == 1) e->hash[i] = s->kernels->hash64(src, bytes);
         if (low_coded ? tops_are_constant(shape, src, n, element) : is_constant(src, bytes, element)) {
             plan->mode = TP_MODE_CONSTANT;
-            plan->value = low_coded ? value_of(src + shape->low, top) : value_of(src, element);
+            plan->value = low_coded ? value_of(src + shape->low, shape->T / 8u) : value_of(src, element);
         } else {
-            count_chunk(s, shape, &codes, i, src, n);
+            count_chunk(s, shape, codes, i, src, n);
         }
     }
-    choose_shape(s, shape, &codes, coarser);
-    c = e->choice;
-    bool streams = false;
+}
 
+/* What becomes of chunk i, n elements at src, which is not constant. */
+static void plan_top(const tp_encode_state *s, const tp_shape *shape, uint32_t i, const uint8_t *src,
+                     uint32_t n, bool low_coded)
+{
+    tp_encoder *e = s->encoder;
+    const tp_choice *c = e->choice;
+    tp_part_plan *plan = &e->plan[i][0];
+    const uint32_t symbols = n / shape->c;
+    const size_t whole = n * (low_coded ? shape->T / 8u : s->traits->element);
+    plan->estimate = whole;
+    if (c->total[i]) { /* a single element makes no pair */
+        const uint64_t estimate =
+            stream_bytes(c->cost[i], c->total[i], symbols,
+                         tp_stream_words_at(shape, n, !low_coded) + tp_selector_bytes(n, c->selector_bits));
+        if (tp_pays(estimate, whole))
+            *plan = (tp_part_plan){.mode = shape->c == 2 ? TP_MODE_PAIRS : TP_MODE_W32,
+                                   .table = c->table[i],
+                                   .estimate = estimate};
+    }
+    if (s->wide_top) { /* the whole byte as a symbol */
+        uint32_t counts[256] = {0};
+        uint64_t cost;
+        const uint32_t tables = e->wide.count;
+        s->kernels->count_bytes(src, n, 1, counts);
+        const uint8_t table = choose_wide_table(e, counts, &cost);
+        const uint64_t estimate = cost == UINT64_MAX ? cost : stream_bytes(cost, n, n, 128);
+        if (estimate < plan->estimate && tp_pays(estimate, whole))
+            *plan = (tp_part_plan){.mode = TP_MODE_WIDE, .table = table, .estimate = estimate};
+        else
+            e->wide.count = tables;
+    }
+    if (!low_coded) plan->try_lz4 = lz4_may_pay(s, src, whole, 1, 0, plan->estimate);
+}
+
+/*
+ * The tables of a frame and what becomes of each chunk's elements (or, low_coded, their top parts). With
+ * `coarser`, *shape may come back with one symbol bit less. Also hashes the chunks: the first pass over a
+ * frame is at the speed of memory, and what else needs all of a chunk follows while it is in the cache.
+ */
+void tp_plan_tops(const tp_encode_state *s, tp_shape *shape, bool coarser, uint32_t chunks, bool low_coded)
+{
+    tp_encoder *e = s->encoder;
+    const size_t element = s->traits->element, chunk = element << TP_CHUNK_LOG2;
+    pair_codes codes;
+    start_choice(s, shape, chunks);
+    if (e->choice->classes > 1)
+        classify(s, shape);
+    else
+        memset(e->selectors, 0, e->choice->groups);
+    if (shape->c == 2) choose_codes(s, shape, (uint32_t)(s->raw_size / element), &codes);
+    count_tops(s, shape, &codes, low_coded);
+    choose_shape(s, shape, &codes, coarser);
+
+    bool streams = false;
     for (uint32_t i = 0; i < chunks; i++) {
-        const uint8_t *src = s->raw + i * chunk;
-        const size_t bytes = tp_chunk_bytes(s, i, chunk);
-        const uint32_t n = (uint32_t)(bytes / element), symbols = pairs ? n / 2 : n;
-        const size_t whole = low_coded ? n * top : bytes;
-        tp_part_plan *plan = &e->plan[i][0];
-        if (plan->mode == TP_MODE_CONSTANT) continue;
-        plan->estimate = whole;
-        if (c->total[i]) { /* a single element makes no pair */
-            const uint64_t estimate = stream_bytes(c->cost[i], c->total[i], symbols,
-                                                   tp_stream_words_at(shape, n, !low_coded) +
-                                                       tp_selector_bytes(n, c->selector_bits));
-            if (tp_pays(estimate, whole))
-                *plan = (tp_part_plan){.mode = pairs ? TP_MODE_PAIRS : TP_MODE_W32,
-                                       .table = c->table[i],
-                                       .estimate = estimate};
-        }
-        if (s->wide_top) { /* the whole byte as a symbol */
-            uint32_t counts[256] = {0};
-            uint64_t cost;
-            const uint32_t tables = e->wide.count;
-            s->kernels->count_bytes(src, n, 1, counts);
-            const uint8_t table = choose_wide_table(e, counts, &cost);
-            const uint64_t estimate = cost == UINT64_MAX ? cost : stream_bytes(cost, n, n, 128);
-            if (estimate < plan->estimate && tp_pays(estimate, whole))
-                *plan = (tp_part_plan){.mode = TP_MODE_WIDE, .table = table, .estimate = estimate};
-            else
-                e->wide.count = tables;
-        }
-        if (!low_coded) plan->try_lz4 = lz4_may_pay(s, src, whole, 1, 0, plan->estimate);
+        const uint32_t n = (uint32_t)(tp_chunk_bytes(s, i, chunk) / element);
+        const tp_part_plan *plan = &e->plan[i][0];
+        if (plan->mode != TP_MODE_CONSTANT) plan_top(s, shape, i, s->raw + i * chunk, n, low_coded);
         streams |= plan->mode == TP_MODE_W32 || plan->mode == TP_MODE_PAIRS;
     }
-    if (!streams) c->tables = c->selector_bits = 0; /* not used: not stored */
+    if (!streams) e->choice->tables = e->choice->selector_bits = 0; /* not used: not stored */
 }

@@ -29,7 +29,7 @@ void tp_log2_init(tp_log2 *log2)
     }
 }
 
-/* Of v > 0; rounded down, by at most 2^-11. */
+/* Of v > 0; rounded down, by less than 2^-10, as v >> shift is at least 2^11. */
 static uint64_t log2_of(const tp_log2 *log2, uint64_t v)
 {
     const unsigned bits = 64 - (unsigned)__builtin_clzll(v), shift = bits > 12 ? bits - 12 : 0;

@@ -1,5 +1,6 @@
 /*
- * Jobs done by a fixed pool of threads and finished in order by the calling thread.
+ * Jobs done by a fixed pool of threads, put (written) in order by one of them at a time or by the calling
+ * thread, and finished in order by the calling thread.
  *
  * A bounded ring of job slots, each with its own buffers, is all the memory there is, whatever the size of
  * the file. Jobs are handed out in order, worked on at once, and finished in order: so the result does not

@@ -19,20 +19,9 @@
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 
-#define INLINE inline __attribute__((always_inline))
-/* For loops of few, constant turns whose counter must fold; and for loops that must not grow. */
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define ROLLED _Pragma("clang loop unroll(disable)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#define ROLLED _Pragma("GCC unroll 1")
-#endif
-
 /* The compiler knows nothing of v from here on: sums stay in the order in which they stand. */
 #define KEEP(v) __asm__("" : "+v"(v))
 #define PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0) /* p may be anywhere */
-#define NOINLINE __attribute__((noinline))
 
 /* Orders for permutations. RUN: i, i + step, ... */
 #define RUN4(i, step) (i), (i) + (step), (i) + 2 * (step), (i) + 3 * (step)

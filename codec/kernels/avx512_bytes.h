@@ -6,21 +6,12 @@
 
 /* ---- symbols of a group ---- */
 
-/* The symbols of 64 bytes of tops, u16 or u8. */
-static INLINE __m512i take_symbols(tp_shape s, const uint8_t *src)
-{
-    const __m512i place = _mm512_set1_epi16((short)(s.rotated ? s.R - 1 : s.R));
-    const int keep = (1 << (s.T - s.R)) - 1;
-    return _mm512_and_si512(_mm512_srlv_epi16(take_half(s, src, NULL, 0), place),
-                            s.T == 16 ? _mm512_set1_epi16((short)keep) : _mm512_set1_epi8((char)keep));
-}
-
-/* A whole group's symbols (c = 1) as u16, in element order. */
+/* Of a whole group, as counts.h wants them. */
 static INLINE void symbols_template(tp_shape s, const uint8_t *src, uint16_t *symbols)
 {
     ROLLED for (int i = 0; i < TP_GROUP; i += 512 / s.T)
     {
-        __m512i v = take_symbols(s, src + i * (s.T / 8 + s.low));
+        __m512i v = symbols_of(s, take_half(s, src + i * (s.T / 8 + s.low), NULL, 0));
         if (s.T == 16) {
             _mm512_store_si512(symbols + i, v);
         } else {
@@ -35,25 +26,13 @@ static INLINE uint32_t sum_template(tp_shape s, const uint8_t *src)
     __m512i sum = _mm512_setzero_si512();
     ROLLED for (int i = 0; i < TP_GROUP; i += 512 / s.T)
     {
-        __m512i v = take_symbols(s, src + i * (s.T / 8 + s.low));
+        __m512i v = symbols_of(s, take_half(s, src + i * (s.T / 8 + s.low), NULL, 0));
         /* symbols are below 2^12: products fit i16, sums i32 */
         v = s.T == 16 ? _mm512_madd_epi16(v, _mm512_set1_epi16(1))
                       : _mm512_sad_epu8(v, _mm512_setzero_si512());
         sum = _mm512_add_epi32(sum, v);
     }
     return (uint32_t)_mm512_reduce_add_epi32(sum);
-}
-
-static NOINLINE void group_symbols(const tp_shape *shape, const uint8_t *src, uint16_t *symbols)
-{
-    TP_FOR_SHAPE(shape, symbols_template, src, symbols);
-}
-
-static NOINLINE uint32_t group_sum(const tp_shape *shape, const uint8_t *src)
-{
-    uint32_t sum = 0;
-    TP_FOR_SHAPE(shape, sum = sum_template, src);
-    return sum;
 }
 
 static void group_pairs(const uint8_t code[256], const uint16_t *symbols, uint8_t pairs[TP_GROUP / 2])

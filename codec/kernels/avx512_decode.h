@@ -367,8 +367,7 @@ typedef struct prepared_table {
     rank_table ranks;
 } prepared_table;
 
-#define MAX_SELECTED 4                        /* tables a stream */
-#define PREPARED (2 * STREAMS * MAX_SELECTED) /* at least what a full set of streams may want */
+#define PREPARED (2 * STREAMS * TP_MAX_SELECTED) /* at least what a full set of streams may want */
 
 typedef struct prepared_tables {
     size_t count;
@@ -393,7 +392,7 @@ typedef struct flight {
     stream s;
     group at;
     tp_w32_job *job;
-    const prepared_table *table[MAX_SELECTED]; /* by selector */
+    const prepared_table *table[TP_MAX_SELECTED]; /* by selector */
     const uint8_t *words_end;
     uint32_t entries;       /* the most of its tables */
     uint32_t small;         /* bit i: table i has at most 32 */

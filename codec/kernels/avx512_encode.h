@@ -6,9 +6,9 @@
  *
  * 1. split: elements to raw rows, low planes, and a rank (table entry) a symbol, in the order of stage 2.
  *
- * 2. rANS: 32 states in two registers. A step is one chain of dependent operations, some 20 cycles, and
- * some 13 of work. So what depends on nothing but the rank is looked up beside the chain, the chain itself
- * has no division, no correction and no mask register, and two streams run interleaved where there are two.
+ * 2. rANS: 32 states in two registers. A step is one chain of dependent operations, which takes longer than
+ * its work. So what depends on nothing but the rank is looked up beside the chain, the chain itself has no
+ * division and no correction, and two streams run interleaved where there are two.
  *
  * Words are written in the order of coding and turned around at the end: hence lanes are kept last to
  * first.
@@ -21,7 +21,7 @@
 /* ---- symbols to ranks ---- */
 
 enum {
-    MAP_WINDOW,   /* symbols first .. first + 126 by 128 bytes */
+    MAP_WINDOW,   /* symbols first .. first + 126 by 128 bytes; symbols of 8-bit tops, and pairs by codes */
     MAP_LOW_BYTE, /* by the low 8 bits, which differ for all symbols of the table; then compared */
     MAP_SCALAR,   /* one by one, from memory */
 };
@@ -120,17 +120,6 @@ typedef struct split {
     uint32_t position;    /* of the group's first element (pairs: pair) */
 } split;
 
-/* The symbol whose first element is at src. */
-static INLINE uint32_t symbol_at(tp_shape s, const uint8_t *src)
-{
-    uint32_t symbol = 0;
-    for (int k = 0; k < s.c; k++) {
-        const uint8_t *top = src + k * (s.T / 8 + s.low) + s.low;
-        symbol |= tp_symbol_of(s, s.T == 16 ? tp_load16(top) : *top) << k * (s.T - s.R);
-    }
-    return symbol;
-}
-
 static NOINLINE void ranks_scalar(const tp_w32_encode_table *table, const uint16_t *symbols, int count,
                                   uint8_t *ranks)
 {
@@ -144,7 +133,7 @@ static INLINE uint32_t *add_exceptions(tp_shape s, uint64_t missing, const uint8
     const size_t step = (size_t)(s.T / 8 + s.low) * s.c;
     for (; missing; missing &= missing - 1) {
         const uint32_t i = (uint32_t)_tzcnt_u64(missing);
-        *exceptions++ = (position + i) | symbol_at(s, src + i * step) << (s.c == 2 ? 16 : 18);
+        *exceptions++ = (position + i) | tp_symbol_at(s, src + i * step) << (s.c == 2 ? 16 : 18);
     }
     return exceptions;
 }
@@ -158,6 +147,78 @@ static INLINE void by_two_steps(__m512i a, __m512i b, uint8_t *dst)
     _mm512_store_si512(dst + 64, _mm512_permutex2var_epi16(a, odds, b));
 }
 
+/* The symbols of 64 bytes of tops, u16 or u8. */
+static INLINE __m512i symbols_of(tp_shape s, __m512i v)
+{
+    const int keep = (1 << (s.T - s.R)) - 1;
+    v = _mm512_srlv_epi16(v, _mm512_set1_epi16((short)(s.rotated ? s.R - 1 : s.R)));
+    return _mm512_and_si512(v, s.T == 16 ? _mm512_set1_epi16((short)keep) : _mm512_set1_epi8((char)keep));
+}
+
+/*
+ * The ranks of a row's symbols (v: its tops), and which of them have none: bit i is symbol i. Of 8 bits:
+ * those of half a row.
+ */
+static INLINE __m512i ranks_of_8(tp_shape s, const symbol_map *map, __m512i v, uint64_t *missing)
+{
+    __m512i rank = lookup8_128(&map->ranks, symbols_of(s, v));
+    *missing = _mm512_movepi8_mask(rank);
+    return rank;
+}
+
+static INLINE __m512i ranks_of_16(tp_shape s, const symbol_map *map, const __m512i v[2], uint64_t *missing)
+{
+    const __m512i symbol[2] = {symbols_of(s, v[0]), symbols_of(s, v[1])};
+    __m512i rank;
+    if (__builtin_expect(map->kind == MAP_WINDOW, 1)) {
+        const __m512i first = _mm512_set1_epi16((short)map->table->symbol[0]),
+                      last = _mm512_set1_epi16(127);
+        __m512i a = _mm512_min_epu16(_mm512_sub_epi16(symbol[0], first), last);
+        __m512i b = _mm512_min_epu16(_mm512_sub_epi16(symbol[1], first), last);
+        rank = lookup8_128(&map->ranks, narrow(a, b));
+        *missing = _mm512_movepi8_mask(rank);
+    } else if (map->kind == MAP_LOW_BYTE) {
+        rank = lookup8_256(&map->ranks, even_bytes(symbol[0], symbol[1]));
+        __m512i a = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(rank));
+        __m512i b = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(rank, 1));
+        /* no entry: the rank is that of another symbol of the table, or 255, taken as 63 */
+        *missing = _mm512_cmpneq_epi16_mask(lookup16(map->symbols, a, 64), symbol[0]) |
+                   (uint64_t)_mm512_cmpneq_epi16_mask(lookup16(map->symbols, b, 64), symbol[1]) << 32;
+        *missing |= _mm512_movepi8_mask(rank);
+    } else {
+        _Alignas(64) uint16_t symbols[64];
+        _Alignas(64) uint8_t found[64];
+        _mm512_store_si512(symbols, symbol[0]);
+        _mm512_store_si512(symbols + 32, symbol[1]);
+        ranks_scalar(map->table, symbols, 64, found);
+        rank = _mm512_load_si512(found);
+        *missing = _mm512_movepi8_mask(rank);
+    }
+    return rank;
+}
+
+/* Of 32 pairs: every even byte is a rank. */
+static INLINE __m512i ranks_of_pairs(tp_shape s, const symbol_map *map, const __m512i v[2],
+                                     uint64_t *missing)
+{
+    const __m512i place = _mm512_set1_epi16((short)(s.R - 1));
+    __m512i pairs = even_bytes(_mm512_srlv_epi16(v[0], place), _mm512_srlv_epi16(v[1], place)), rank;
+    if (__builtin_expect(map->kind == MAP_SCALAR, 0)) {
+        _Alignas(64) uint16_t symbols[32];
+        _Alignas(64) uint8_t found[32];
+        _mm512_store_si512(symbols, pairs);
+        ranks_scalar(map->table, symbols, 32, found);
+        rank = load_widened(found);
+    } else {
+        /* exponents to codes, a pair's codes to an index */
+        __m512i code = lookup8_256(&map->codes, pairs);
+        code = _mm512_or_si512(code, _mm512_srli_epi16(code, 4));
+        rank = lookup8_by_word(&map->pairs, code);
+    }
+    *missing = _mm512_test_epi16_mask(rank, _mm512_set1_epi16(0x80));
+    return rank;
+}
+
 /*
  * Ranks of a row's symbols (v: its tops) to `ranks`, exceptions to the list. A u16 a lane, in the order of
  * `paired`: its low byte is the rank of one step, its high byte that of the next; of a pair, only the low
@@ -166,16 +227,13 @@ static INLINE void by_two_steps(__m512i a, __m512i b, uint8_t *dst)
 static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m512i v[2], const uint8_t *src,
                                   uint32_t position, uint8_t *ranks, uint32_t *exceptions)
 {
-    const __m512i place = _mm512_set1_epi16((short)(s.rotated ? s.R - 1 : s.R));
     const __m512i common = _mm512_set1_epi8((char)map->table->common);
+    uint64_t missing;
     if (s.T == 8) {
         __m512i rank[2];
         UNROLL for (int h = 0; h < 2; h++)
         {
-            const __m512i keep = _mm512_set1_epi8((char)((1 << (s.T - s.R)) - 1));
-            __m512i symbol = _mm512_and_si512(_mm512_srlv_epi16(v[h], place), keep);
-            rank[h] = lookup8_128(&map->ranks, symbol);
-            const uint64_t missing = _mm512_movepi8_mask(rank[h]);
+            rank[h] = ranks_of_8(s, map, v[h], &missing);
             if (__builtin_expect(missing != 0, 0)) {
                 rank[h] = _mm512_mask_mov_epi8(rank[h], missing, common);
                 exceptions = add_exceptions(s, missing, src + 64 * h * (1 + s.low),
@@ -185,54 +243,7 @@ static INLINE uint32_t *row_ranks(tp_shape s, const symbol_map *map, const __m51
         by_two_steps(rank[0], rank[1], ranks);
         return exceptions;
     }
-    __m512i rank, symbol[2];
-    uint64_t missing;
-    if (s.c == 2) {
-        /* exponents to bytes, bytes to codes, a pair's codes to an index: every even byte */
-        symbol[0] = _mm512_srlv_epi16(v[0], place);
-        symbol[1] = _mm512_srlv_epi16(v[1], place);
-        __m512i pairs = even_bytes(symbol[0], symbol[1]);
-        if (__builtin_expect(map->kind == MAP_SCALAR, 0)) {
-            _Alignas(64) uint16_t symbols[32];
-            _Alignas(64) uint8_t found[32];
-            _mm512_store_si512(symbols, pairs);
-            ranks_scalar(map->table, symbols, 32, found);
-            rank = load_widened(found);
-        } else {
-            __m512i code = lookup8_256(&map->codes, pairs);
-            code = _mm512_or_si512(code, _mm512_srli_epi16(code, 4));
-            rank = lookup8_by_word(&map->pairs, code);
-        }
-        missing = _mm512_test_epi16_mask(rank, _mm512_set1_epi16(0x80));
-    } else {
-        const __m512i keep = _mm512_set1_epi16((short)((1 << (s.T - s.R)) - 1));
-        symbol[0] = _mm512_and_si512(_mm512_srlv_epi16(v[0], place), keep);
-        symbol[1] = _mm512_and_si512(_mm512_srlv_epi16(v[1], place), keep);
-        if (__builtin_expect(map->kind == MAP_WINDOW, 1)) {
-            const __m512i first = _mm512_set1_epi16((short)map->table->symbol[0]),
-                          last = _mm512_set1_epi16(127);
-            __m512i a = _mm512_min_epu16(_mm512_sub_epi16(symbol[0], first), last);
-            __m512i b = _mm512_min_epu16(_mm512_sub_epi16(symbol[1], first), last);
-            rank = lookup8_128(&map->ranks, narrow(a, b));
-            missing = _mm512_movepi8_mask(rank);
-        } else if (map->kind == MAP_LOW_BYTE) {
-            rank = lookup8_256(&map->ranks, even_bytes(symbol[0], symbol[1]));
-            __m512i a = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(rank));
-            __m512i b = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(rank, 1));
-            /* no entry: the rank is that of another symbol of the table, or 255, taken as 63 */
-            missing = _mm512_cmpneq_epi16_mask(lookup16(map->symbols, a, 64), symbol[0]) |
-                      (uint64_t)_mm512_cmpneq_epi16_mask(lookup16(map->symbols, b, 64), symbol[1]) << 32;
-            missing |= _mm512_movepi8_mask(rank);
-        } else {
-            _Alignas(64) uint16_t symbols[64];
-            _Alignas(64) uint8_t found[64];
-            _mm512_store_si512(symbols, symbol[0]);
-            _mm512_store_si512(symbols + 32, symbol[1]);
-            ranks_scalar(map->table, symbols, 64, found);
-            rank = _mm512_load_si512(found);
-            missing = _mm512_movepi8_mask(rank);
-        }
-    }
+    __m512i rank = s.c == 2 ? ranks_of_pairs(s, map, v, &missing) : ranks_of_16(s, map, v, &missing);
     if (__builtin_expect(missing != 0, 0)) {
         rank = s.c == 2 ? _mm512_mask_mov_epi16(rank, (__mmask32)missing, common)
                         : _mm512_mask_mov_epi8(rank, missing, common);
@@ -529,8 +540,8 @@ typedef struct encoding {
     uint8_t *start;           /* of what comes before the words */
     uint8_t *words;           /* in order of coding */
     uint8_t *list, *list_end; /* exceptions */
-    symbol_map maps[MAX_SELECTED];
-    rans_table tables[MAX_SELECTED];
+    symbol_map maps[TP_MAX_SELECTED];
+    rans_table tables[TP_MAX_SELECTED];
     _Alignas(64) uint8_t ranks[TP_GROUP];
 } encoding;
 

@@ -10,10 +10,22 @@
 #include "codec/kernels/geometry.h"
 
 /* A whole group's symbols (c = 1) as u16, in element order; their sum. */
-static void group_symbols(const tp_shape *shape, const uint8_t *src, uint16_t *symbols);
-static uint32_t group_sum(const tp_shape *shape, const uint8_t *src);
+TP_INLINE void symbols_template(tp_shape s, const uint8_t *src, uint16_t *symbols);
+TP_INLINE uint32_t sum_template(tp_shape s, const uint8_t *src);
 /* A whole group's symbols, below 256, as pairs of codes: code[first] | code[second] << 4. */
 static void group_pairs(const uint8_t code[256], const uint16_t *symbols, uint8_t pairs[TP_GROUP / 2]);
+
+static NOINLINE void group_symbols(const tp_shape *shape, const uint8_t *src, uint16_t *symbols)
+{
+    TP_FOR_SHAPE(shape, symbols_template, src, symbols);
+}
+
+static NOINLINE uint32_t group_sum(const tp_shape *shape, const uint8_t *src)
+{
+    uint32_t sum = 0;
+    TP_FOR_SHAPE(shape, sum = sum_template, src);
+    return sum;
+}
 
 /* The whole group at src + first * element, padded with zeros if there is less; *count: elements that
  * exist. */

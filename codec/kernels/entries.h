@@ -20,17 +20,6 @@
 
 #include "codec/kernels/geometry.h"
 
-#define INLINE inline __attribute__((always_inline))
-#define NOINLINE __attribute__((noinline))
-/* For loops of few, constant turns whose counter must fold; and for loops that must not grow. */
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define ROLLED _Pragma("clang loop unroll(disable)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#define ROLLED _Pragma("GCC unroll 1")
-#endif
-
 #define STREAMS 2       /* most that run interleaved */
 #define WORDS_AHEAD 512 /* bytes: the words of some 40 steps */
 
@@ -87,8 +76,7 @@ typedef struct prepared_table {
     uint32_t values[TP_MAX_SYMBOLS];
 } prepared_table;
 
-#define MAX_SELECTED 4                        /* tables a stream */
-#define PREPARED (2 * STREAMS * MAX_SELECTED) /* at least what a full set of streams may want */
+#define PREPARED (2 * STREAMS * TP_MAX_SELECTED) /* at least what a full set of streams may want */
 
 typedef struct prepared_tables {
     size_t count;
@@ -141,7 +129,7 @@ typedef struct flight {
     stream s;
     group at;
     tp_w32_job *job;
-    const prepared_table *table[MAX_SELECTED]; /* by selector */
+    const prepared_table *table[TP_MAX_SELECTED]; /* by selector */
     const uint8_t *words_end;
     uint32_t group, groups; /* the next one; in all */
     bool bad;

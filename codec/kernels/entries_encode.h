@@ -108,29 +108,36 @@ static INLINE void prefetch_split(split_ahead *next)
     next->raw += next->raw_step;
 }
 
-static void split_group(const tp_shape *shape, const split *to);
-/* One group, of rows of 1, 2 or 4 steps. Bit t of what comes back: a mark in step t. */
-typedef uint32_t encode_function(coder *s, const uint64_t *entries, const uint8_t *keys,
-                                 const split_ahead *next);
-static encode_function encode_steps1, encode_steps2, encode_steps4, wide_encode_steps;
+/* The two stages of one group. Its rows are of 1, 2 or 4 steps; bit t of what comes back: a mark in step t.
+ */
+static INLINE void split_template(tp_shape s, const split *to);
+static INLINE uint32_t encode_template(coder *s, const uint64_t *entries, const uint8_t *keys,
+                                       const split_ahead *next, int row_steps, int K);
 /* The states, lane 0 first. */
 static void coder_states(const coder *s, uint32_t states[TP_LANES]);
+
+static NOINLINE void split_group(const tp_shape *shape, const split *to)
+{
+    TP_FOR_SHAPE(shape, split_template, to);
+}
+
+typedef uint32_t encode_function(coder *s, const uint64_t *entries, const uint8_t *keys,
+                                 const split_ahead *next);
+#define ENCODE_STEPS(name, row_steps, K)                                                                   \
+    static NOINLINE uint32_t name(coder *s, const uint64_t *entries, const uint8_t *keys,                  \
+                                  const split_ahead *next)                                                 \
+    {                                                                                                      \
+        return encode_template(s, entries, keys, next, row_steps, K);                                      \
+    }
+ENCODE_STEPS(encode_steps1, 1, TP_W32_K)
+ENCODE_STEPS(encode_steps2, 2, TP_W32_K)
+ENCODE_STEPS(encode_steps4, 4, TP_W32_K)
+ENCODE_STEPS(wide_encode_steps, 4, TP_WIDE_K)
 
 static void coder_init(coder *s, uint32_t L, uint8_t *words_end)
 {
     for (int i = 0; i < TP_LANES; i++) s->x[i] = L;
     s->w = words_end;
-}
-
-/* The symbol whose first element is at src. */
-static INLINE uint32_t symbol_at(tp_shape s, const uint8_t *src)
-{
-    uint32_t symbol = 0;
-    for (int k = 0; k < s.c; k++) {
-        const uint8_t *top = src + k * (s.T / 8 + s.low) + s.low;
-        symbol |= tp_symbol_of(s, s.T == 16 ? tp_load16(top) : *top) << k * (s.T - s.R);
-    }
-    return symbol;
 }
 
 /* Symbols without an entry in the rows of the steps at hand, to `list`; how many. */
@@ -143,7 +150,7 @@ static INLINE uint32_t exceptions_template(tp_shape s, const split *of, uint32_t
     for (uint32_t row = 0; steps; row++, steps >>= row_steps) {
         if (!(steps & ((1u << row_steps) - 1))) continue;
         for (uint32_t i = row * per_row; i < (row + 1) * per_row; i++) {
-            const uint32_t symbol = symbol_at(s, of->src + i * step);
+            const uint32_t symbol = tp_symbol_at(s, of->src + i * step);
             list[count] = (position + i) | symbol << (s.c == 2 ? 16 : 18);
             count += of->map->table->entry[symbol] == TP_NO_ENTRY; /* kept if need be */
         }
@@ -163,7 +170,7 @@ static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
 {
     _Alignas(64) uint8_t keys[TP_GROUP], padded[TP_GROUP * 8];
     uint32_t exceptions[TP_GROUP], states[TP_LANES];
-    key_map maps[MAX_SELECTED];
+    key_map maps[TP_MAX_SELECTED];
     coder s;
     const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
     const size_t element = tp_shape_element(shape), raw_group = (size_t)128 * shape->R;
@@ -178,7 +185,7 @@ static void w32_encode(const tp_shape *shape, tp_w32_encode_job *job)
     for (unsigned i = 0; i < 1u << job->selector_bits; i++) key_map_init(&maps[i], shape, job->table + i);
 
     coder_init(&s, TP_W32_L, job->scratch + SCRATCH_LIST);
-    uint8_t *const list_end = job->scratch + TP_ENCODE_SCRATCH;
+    uint8_t *const list_end = job->scratch + SCRATCH_STREAM;
     uint8_t *list = list_end;
     uint8_t *const raw = job->payload + 128, *const low = raw + groups * raw_group;
     split_ahead next = {.src_step = TP_GROUP * element / steps, .raw_step = raw_group / steps};

@@ -6,9 +6,10 @@
 #define TP_CODEC_GEOMETRY_H
 
 #include "codec/bytes.h"
+#include "codec/kernels/compiler.h"
 #include "codec/kernels/kernels.h"
 
-#define TP_INLINE static inline __attribute__((always_inline))
+#define TP_INLINE static INLINE
 
 TP_INLINE uint32_t tp_rotl32(uint32_t v, unsigned k)
 {
@@ -33,6 +34,17 @@ TP_INLINE uint32_t tp_symbol_bits(tp_shape s, uint32_t symbol)
 TP_INLINE uint32_t tp_symbol_of(tp_shape s, uint32_t top)
 {
     return (top >> (s.rotated ? s.R - 1 : s.R)) & ((1u << (s.T - s.R)) - 1);
+}
+
+/* The symbol whose first element is at src. */
+TP_INLINE uint32_t tp_symbol_at(tp_shape s, const uint8_t *src)
+{
+    uint32_t symbol = 0;
+    for (int k = 0; k < s.c; k++) {
+        const uint8_t *top = src + k * (s.T / 8 + s.low) + s.low;
+        symbol |= tp_symbol_of(s, s.T == 16 ? tp_load16(top) : *top) << k * (s.T - s.R);
+    }
+    return symbol;
 }
 
 /* The raw bits of row j from the lane's raw words, word k at words[k * TP_LANES]. */

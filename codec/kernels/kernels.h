@@ -19,6 +19,7 @@
 #define TP_WIDE_K 12
 #define TP_WIDE_L 4096u
 #define TP_MAX_SYMBOLS 128 /* entries of a symbol table: 64, for pairs 128 */
+#define TP_MAX_SELECTED 4  /* tables of a stream, chosen by selectors of at most two bits */
 
 /* How the elements of a frame are cut (docs/format.md section 6). */
 typedef struct tp_shape {
@@ -120,8 +121,9 @@ typedef struct tp_w32_encode_job {
     size_t size;     /* out: payload size, a multiple of 128, padding zeroed; 0 if it does not fit */
     uint32_t nw, nx; /* out */
 } tp_w32_encode_job;
-/* Room for the words (2 bytes a symbol), tops or symbols (2 bytes) and exceptions (4 bytes) of a stream, or
- * for words and exceptions of two and what comes before the words of one. */
+/* Room for what an encoder holds back until it is known whether and where a stream fits: words (2 bytes a
+ * symbol) and exceptions (4 bytes) of two streams, and of the second what comes before its words (up to 8
+ * bytes an element). What portable code needs is less. */
 #define TP_ENCODE_ELEMENTS ((size_t)131072 + TP_GROUP)
 #define TP_ENCODE_SCRATCH (20 * TP_ENCODE_ELEMENTS + 1024)
 
@@ -201,15 +203,13 @@ static inline size_t tp_stream_words_at(const tp_shape *shape, uint32_t n, bool 
     size_t groups = ((size_t)n + TP_GROUP - 1) / TP_GROUP;
     return 128 + groups * 128 * shape->R + (with_low ? groups * TP_GROUP * shape->low : 0);
 }
-#define TP_STREAM_MOST_BEFORE_WORDS                                                                        \
-    (128 + TP_ENCODE_ELEMENTS * 8) /* of any shape: an element is 8 bytes                                  \
-                                    */
+/* The most of any shape: an element has at most 8 bytes. */
+#define TP_STREAM_MOST_BEFORE_WORDS (128 + TP_ENCODE_ELEMENTS * 8)
 static inline size_t tp_stream_used(const tp_shape *shape, uint32_t n, bool with_low, uint32_t nw,
                                     uint32_t nx, unsigned selector_bits)
 {
     return tp_stream_words_at(shape, n, with_low) + (((size_t)nw * 2 + 3) & ~(size_t)3) +
            tp_selector_bytes(n, selector_bits) + (size_t)nx * 4;
 }
-#define TP_WIDE_SHAPE ((tp_shape){.T = 8, .R = 0, .low = 0, .c = 1, .rotated = false})
 
 #endif

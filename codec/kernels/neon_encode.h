@@ -144,11 +144,6 @@ static INLINE void split_template(tp_shape s, const split *to)
     }
 }
 
-static NOINLINE void split_group(const tp_shape *shape, const split *to)
-{
-    TP_FOR_SHAPE(shape, split_template, to);
-}
-
 /* ---- steps ---- */
 
 /* The lane at a position of a register. */
@@ -222,27 +217,6 @@ static INLINE uint32_t encode_template(coder *s, const uint64_t *entries, const 
     return marked;
 }
 
-static NOINLINE uint32_t encode_steps1(coder *s, const uint64_t *entries, const uint8_t *keys,
-                                       const split_ahead *next)
-{
-    return encode_template(s, entries, keys, next, 1, TP_W32_K);
-}
-static NOINLINE uint32_t encode_steps2(coder *s, const uint64_t *entries, const uint8_t *keys,
-                                       const split_ahead *next)
-{
-    return encode_template(s, entries, keys, next, 2, TP_W32_K);
-}
-static NOINLINE uint32_t encode_steps4(coder *s, const uint64_t *entries, const uint8_t *keys,
-                                       const split_ahead *next)
-{
-    return encode_template(s, entries, keys, next, 4, TP_W32_K);
-}
-static NOINLINE uint32_t wide_encode_steps(coder *s, const uint64_t *entries, const uint8_t *keys,
-                                           const split_ahead *next)
-{
-    return encode_template(s, entries, keys, next, 4, TP_WIDE_K);
-}
-
 static void coder_states(const coder *s, uint32_t states[TP_LANES])
 {
     for (int i = 0; i < TP_LANES; i++) states[lane_of(i / 4, i % 4)] = s->x[i];
@@ -279,18 +253,6 @@ static INLINE uint32_t sum_template(tp_shape s, const uint8_t *src)
 static void group_pairs(const uint8_t code[256], const uint16_t *symbols, uint8_t pairs[TP_GROUP / 2])
 {
     tp_group_pairs(code, symbols, pairs);
-}
-
-static NOINLINE void group_symbols(const tp_shape *shape, const uint8_t *src, uint16_t *symbols)
-{
-    TP_FOR_SHAPE(shape, symbols_template, src, symbols);
-}
-
-static NOINLINE uint32_t group_sum(const tp_shape *shape, const uint8_t *src)
-{
-    uint32_t sum = 0;
-    TP_FOR_SHAPE(shape, sum = sum_template, src);
-    return sum;
 }
 
 /* ---- planes ---- */

@@ -7,12 +7,6 @@
 #include "codec/kernels/hashes.h"
 #include "codec/kernels/library_hasher.h"
 
-#ifdef __clang__
-#define TP_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define TP_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 /* ------------------------------------------------------------------------------------------ decoding */
 
 /*
@@ -151,7 +145,7 @@ static void decode_stream(tp_shape s, tp_w32_job *job)
     const uint32_t groups = (job->n + TP_GROUP - 1) / TP_GROUP;
     const unsigned element = s.T / 8u + s.low;
     const uint8_t *words = job->words, *const end = words + 2 * (size_t)job->nw;
-    uint32_t tables[4][1024], entries[TP_GROUP], x[TP_LANES], left = job->n; /* at most 4 tables a stream */
+    uint32_t tables[TP_MAX_SELECTED][1024], entries[TP_GROUP], x[TP_LANES], left = job->n;
     portable_group group = {.entries = entries,
                             .raw = job->payload + 128,
                             .low = job->low,
@@ -257,10 +251,9 @@ void tp_portable_wide_decode(tp_wide_job *jobs, size_t count)
 
 /* ------------------------------------------------------------------------------------------ encoding */
 
-/* Scratch of an encode job: top parts as rows, then a byte per symbol (its entry), words (filled from the
- * end), exceptions. Room for 2^17 + 1024 elements each. */
+/* Scratch of an encode job: top parts as rows, then a byte per symbol (its entry), words (from where the
+ * exceptions start downwards), exceptions. Room for 2^17 + 1024 elements each. */
 #define SCRATCH_ENTRIES (2 * TP_ENCODE_ELEMENTS)
-#define SCRATCH_WORDS (4 * TP_ENCODE_ELEMENTS)
 #define SCRATCH_EXCEPTIONS (8 * TP_ENCODE_ELEMENTS)
 _Static_assert(SCRATCH_EXCEPTIONS + 4 * TP_ENCODE_ELEMENTS <= TP_ENCODE_SCRATCH, "encode scratch");
 
@@ -269,7 +262,6 @@ typedef struct coded_symbol {
     uint64_t reciprocal;
     uint32_t F, start;
 } coded_symbol;
-#define MAX_SELECTED 4 /* tables a stream */
 
 TP_INLINE void gather_tops(tp_shape s, const uint8_t *src, uint32_t n, uint32_t padded, uint8_t *tops)
 {
@@ -326,7 +318,7 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
     gather_tops(s, job->src, n, padded, tops);
     job->nx = find_entries(s, job, tops, padded, entries, exceptions);
 
-    coded_symbol codes[MAX_SELECTED][TP_MAX_SYMBOLS];
+    coded_symbol codes[TP_MAX_SELECTED][TP_MAX_SYMBOLS];
     for (unsigned t = 0; t < 1u << job->selector_bits; t++)
         for (uint32_t i = 0; i < job->table[t].count; i++)
             codes[t][i] =
@@ -359,7 +351,7 @@ TP_INLINE void encode_stream(tp_shape s, tp_w32_encode_job *job)
     for (uint32_t g = 0; g < groups; g++, out += (size_t)s.R * 128) {
         uint32_t raw[16][TP_LANES] = {{0}};
         const uint8_t *const rows = tops + (size_t)g * s.T * TP_LANES * 4;
-        TP_UNROLL for (unsigned j = 0; j < 16; j++) /* so that tp_raw_put folds, and lanes become vectors */
+        UNROLL for (unsigned j = 0; j < 16; j++) /* so that tp_raw_put folds, and lanes become vectors */
             for (unsigned lane = 0; j < s.T && lane < TP_LANES; lane++)
                 tp_raw_put(s, &raw[0][lane], j, tp_load32(rows + (j * TP_LANES + lane) * 4));
         memcpy(out, raw, (size_t)s.R * 128);
@@ -450,39 +442,22 @@ size_t tp_wide_encode_end(const uint32_t states[TP_LANES], const uint8_t *words,
 
 /* ---------------------------------------------------------------------------------- counts and planes */
 
-TP_INLINE uint32_t take_symbol(tp_shape s, const uint8_t *src, size_t i)
-{
-    const uint8_t *top = src + i * (s.T / 8u + s.low) + s.low;
-    return tp_symbol_of(s, s.T == 16 ? tp_load16(top) : *top);
-}
-
 TP_INLINE void symbols_template(tp_shape s, const uint8_t *restrict src, uint16_t *restrict symbols)
 {
-    for (size_t i = 0; i < TP_GROUP; i++) symbols[i] = (uint16_t)take_symbol(s, src, i);
+    for (size_t i = 0; i < TP_GROUP; i++)
+        symbols[i] = (uint16_t)tp_symbol_at(s, src + i * (s.T / 8u + s.low));
 }
 
 TP_INLINE uint32_t sum_template(tp_shape s, const uint8_t *src)
 {
     uint32_t sum = 0;
-    for (size_t i = 0; i < TP_GROUP; i++) sum += take_symbol(s, src, i);
+    for (size_t i = 0; i < TP_GROUP; i++) sum += tp_symbol_at(s, src + i * (s.T / 8u + s.low));
     return sum;
 }
 
 static void group_pairs(const uint8_t code[256], const uint16_t *symbols, uint8_t pairs[TP_GROUP / 2])
 {
     tp_group_pairs(code, symbols, pairs);
-}
-
-static void group_symbols(const tp_shape *shape, const uint8_t *src, uint16_t *symbols)
-{
-    TP_FOR_SHAPE(shape, symbols_template, src, symbols);
-}
-
-static uint32_t group_sum(const tp_shape *shape, const uint8_t *src)
-{
-    uint32_t sum = 0;
-    TP_FOR_SHAPE(shape, sum = sum_template, src);
-    return sum;
 }
 
 void tp_portable_count_bytes(const uint8_t *src, size_t n, uint32_t step, uint32_t *counts)
