@@ -179,8 +179,7 @@ static void classify(const tp_encode_state *s, const tp_shape *shape)
     tp_choice *c = e->choice;
     const size_t element = s->traits->element, chunk = element << TP_CHUNK_LOG2;
     const uint32_t last = (uint32_t)(s->raw_size / element % TP_GROUP);
-    tp_shape single = *shape;
-    single.c = 1;
+    const tp_shape single = tp_shape_single(shape);
     for (uint32_t i = 0; i < c->chunks; i++) {
         const uint8_t *src = s->raw + i * chunk;
         const size_t bytes = tp_chunk_bytes(s, i, chunk);
@@ -199,8 +198,7 @@ static void classify(const tp_encode_state *s, const tp_shape *shape)
  */
 static void choose_codes(const tp_encode_state *s, const tp_shape *shape, uint32_t n, pair_codes *codes)
 {
-    const tp_shape single = {
-        .T = shape->T, .R = shape->R, .low = shape->low, .c = 1, .rotated = shape->rotated};
+    const tp_shape single = tp_shape_single(shape);
     uint32_t counts[256] = {0};
     s->kernels->count_symbols(&single, s->raw, n, sample_step(s, n, CODES_STEP), NULL, 1, counts);
     bool chosen[256] = {false};

@@ -183,7 +183,7 @@ static INLINE __m256i rotr32(__m256i v, int by)
 
 static INLINE void merge_template(tp_shape s, const group *in)
 {
-    const int J = s.T / s.R, spare = s.T - J * s.R;
+    const int J = s.T / s.R;
     const int steps = 32 / s.T / s.c;   /* a row */
     const size_t elements = 256u / s.T; /* a quarter row */
     const size_t low_step = elements * (s.low == 1 ? 1 : 2);
@@ -211,17 +211,12 @@ static INLINE void merge_template(tp_shape s, const group *in)
         UNROLL for (int h = 0; h < 4; h++, dst += dst_step)
         {
             __m256i v = row_values(s, entries + 8 * h, in->values);
-            /* The row has bits j * R .. j * R + R - 1 of all spare bits, word k those from k * spare on. */
             UNROLL for (int k = 0; k < s.R; k++)
             {
-                const int from = k * spare > j * s.R ? k * spare : j * s.R;
-                const int end = (k + 1) * spare < (j + 1) * s.R ? (k + 1) * spare : (j + 1) * s.R;
-                if (from < end) {
-                    const int a = from - j * s.R;
-                    const uint32_t field = tp_field(s, (unsigned)a, (unsigned)(end - from));
-                    __m256i bits =
-                        rotr32(load256(in->raw + 128 * k + 32 * h), J * s.R + (from - k * spare) - a);
-                    v = _mm256_or_si256(v, _mm256_and_si256(bits, _mm256_set1_epi32((int)field)));
+                const tp_spare at = tp_spare_bits(s, j, k);
+                if (at.field) {
+                    __m256i bits = rotr32(load256(in->raw + 128 * k + 32 * h), at.by);
+                    v = _mm256_or_si256(v, _mm256_and_si256(bits, _mm256_set1_epi32((int)at.field)));
                 }
             }
             store_quarter(s, v, low, in->low_stride, dst);

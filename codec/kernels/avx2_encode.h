@@ -129,7 +129,7 @@ static INLINE __m256i rotl32(__m256i v, int by)
 
 static INLINE void split_template(tp_shape s, const split *to)
 {
-    const int J = s.T / s.R, spare = s.T - J * s.R;
+    const int J = s.T / s.R;
     const size_t elements = 256u / s.T; /* a quarter row */
     const size_t low_step = elements * (s.low == 1 ? 1 : 2);
     const size_t src_step = elements * (size_t)(s.T / 8 + s.low);
@@ -163,16 +163,13 @@ static INLINE void split_template(tp_shape s, const split *to)
         {
             v[h] = take_quarter(s, src, planes, to->low_stride);
             if (planes) planes += low_step;
-            UNROLL for (int k = 0; k < s.R; k++) /* as in merge_template */
+            UNROLL for (int k = 0; k < s.R; k++)
             {
-                const int from = k * spare > j * s.R ? k * spare : j * s.R;
-                const int end = (k + 1) * spare < (j + 1) * s.R ? (k + 1) * spare : (j + 1) * s.R;
-                if (from < end) {
-                    const int a = from - j * s.R;
-                    const uint32_t field = tp_field(s, (unsigned)a, (unsigned)(end - from));
+                const tp_spare at = tp_spare_bits(s, j, k);
+                if (at.field) {
                     uint8_t *word = to->raw + 128 * k + 32 * h;
-                    __m256i bits = _mm256_and_si256(v[h], _mm256_set1_epi32((int)field));
-                    bits = rotl32(bits, J * s.R + (from - k * spare) - a);
+                    __m256i bits = _mm256_and_si256(v[h], _mm256_set1_epi32((int)at.field));
+                    bits = rotl32(bits, at.by);
                     store256(word, _mm256_or_si256(load256(word), bits));
                 }
             }

@@ -284,7 +284,7 @@ static INLINE void store_half(tp_shape s, __m512i v, const uint8_t *low, size_t 
 
 static INLINE void merge_template(tp_shape s, const group *in, int max_entries)
 {
-    const int J = s.T / s.R, spare = s.T - J * s.R, entries = s.c == 2 ? 128 : max_entries;
+    const int J = s.T / s.R, entries = s.c == 2 ? 128 : max_entries;
     const int ranks_step = 32 * (32 / s.T) / s.c;            /* ranks a row */
     const size_t elements = 512u / s.T;                      /* a half row */
     const size_t low_step = elements * (s.low == 1 ? 1 : 2); /* of a low plane */
@@ -321,17 +321,13 @@ static INLINE void merge_template(tp_shape s, const group *in, int max_entries)
         ranks += ranks_step;
         UNROLL for (int h = 0; h < 2; h++)
         {
-            /* The row has bits j * R .. j * R + R - 1 of all spare bits, word k those from k * spare on. */
             UNROLL for (int k = 0; k < s.R; k++)
             {
-                const int from = k * spare > j * s.R ? k * spare : j * s.R;
-                const int end = (k + 1) * spare < (j + 1) * s.R ? (k + 1) * spare : (j + 1) * s.R;
-                if (from < end) {
-                    const int a = from - j * s.R;
-                    const uint32_t field = tp_field(s, (unsigned)a, (unsigned)(end - from));
+                const tp_spare at = tp_spare_bits(s, j, k);
+                if (at.field) {
                     __m512i bits = _mm512_loadu_si512(in->raw + 128 * k + 64 * h);
-                    bits = _mm512_rorv_epi32(bits, _mm512_set1_epi32(J * s.R + (from - k * spare) - a));
-                    v[h] = _mm512_ternarylogic_epi32(v[h], bits, _mm512_set1_epi32((int)field), 0xf8);
+                    bits = _mm512_rorv_epi32(bits, _mm512_set1_epi32(at.by));
+                    v[h] = _mm512_ternarylogic_epi32(v[h], bits, _mm512_set1_epi32((int)at.field), 0xf8);
                 }
             }
             store_half(s, v[h], low, in->low_stride, dst);

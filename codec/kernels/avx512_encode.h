@@ -285,7 +285,7 @@ static INLINE __m512i take_half(tp_shape s, const uint8_t *src, uint8_t *planes,
 /* Returns the number of exceptions. */
 static INLINE uint32_t split_template(tp_shape s, const split *to)
 {
-    const int J = s.T / s.R, spare = s.T - J * s.R;
+    const int J = s.T / s.R;
     const size_t elements = 512u / s.T; /* a half row */
     const size_t low_step = elements * (s.low == 1 ? 1 : 2),
                  src_step = elements * (size_t)(s.T / 8 + s.low);
@@ -328,16 +328,13 @@ static INLINE uint32_t split_template(tp_shape s, const split *to)
             v[h] = take_half(s, src, planes, to->low_stride);
             src += src_step;
             if (planes) planes += low_step;
-            UNROLL for (int k = 0; k < s.R; k++) /* as in merge_template */
+            UNROLL for (int k = 0; k < s.R; k++)
             {
-                const int from = k * spare > j * s.R ? k * spare : j * s.R;
-                const int end = (k + 1) * spare < (j + 1) * s.R ? (k + 1) * spare : (j + 1) * s.R;
-                if (from < end) {
-                    const int a = from - j * s.R;
-                    const uint32_t field = tp_field(s, (unsigned)a, (unsigned)(end - from));
+                const tp_spare at = tp_spare_bits(s, j, k);
+                if (at.field) {
                     uint8_t *word = to->raw + 128 * k + 64 * h;
-                    __m512i bits = _mm512_and_si512(v[h], _mm512_set1_epi32((int)field));
-                    bits = _mm512_rolv_epi32(bits, _mm512_set1_epi32(J * s.R + (from - k * spare) - a));
+                    __m512i bits = _mm512_and_si512(v[h], _mm512_set1_epi32((int)at.field));
+                    bits = _mm512_rolv_epi32(bits, _mm512_set1_epi32(at.by));
                     _mm512_storeu_si512(word, _mm512_or_si512(_mm512_loadu_si512(word), bits));
                 }
             }

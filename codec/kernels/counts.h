@@ -46,7 +46,7 @@ static const uint8_t *take_group(const uint8_t *src, size_t first, size_t n, siz
 /* Equal symbols in a row would wait for each other's increments: two tables take turns. Larger alphabets
  * are counted in one, since clearing and adding up would cost more. */
 #define COUNT_SPLIT 1024
-#define COUNT_CLASSES 4
+#define COUNT_CLASSES TP_MAX_SELECTED /* as many as encoders have */
 
 static void count_symbols(const tp_shape *shape, const uint8_t *src, uint32_t n, uint32_t step,
                           const uint8_t *class, uint32_t classes, uint32_t *counts)
@@ -83,8 +83,7 @@ static void count_pairs(const tp_shape *shape, const uint8_t code[256], const ui
     _Alignas(64) uint8_t padded[TP_GROUP * 8], pairs[TP_GROUP / 2];
     uint32_t second[COUNT_CLASSES * 256];
     const size_t element = tp_shape_element(shape);
-    const tp_shape single = {
-        .T = shape->T, .R = shape->R, .low = shape->low, .c = 1, .rotated = shape->rotated};
+    const tp_shape single = tp_shape_single(shape);
     const bool in_two = classes <= COUNT_CLASSES && n > TP_GROUP;
     if (in_two) memset(second, 0, classes * 256 * sizeof *second);
     for (size_t first = 0, count; first < n; first += (size_t)step * TP_GROUP) {

@@ -77,6 +77,25 @@ TP_INLINE void tp_raw_put(tp_shape s, uint32_t *words, unsigned j, uint32_t row)
     }
 }
 
+/*
+ * The bits of the j-th row after the direct ones that raw word k holds. Of all spare bits the row has those
+ * from j * R on, R of them, and the word those from k * spare on.
+ */
+typedef struct tp_spare {
+    uint32_t field; /* where they lie in the top part, for all elements of a lane; 0: there are none */
+    int by;         /* in the word they lie so many further left, around its end */
+} tp_spare;
+TP_INLINE tp_spare tp_spare_bits(tp_shape s, int j, int k)
+{
+    const int direct = s.T / s.R, spare = s.T - direct * s.R;
+    const int from = k * spare > j * s.R ? k * spare : j * s.R;
+    const int end = (k + 1) * spare < (j + 1) * s.R ? (k + 1) * spare : (j + 1) * s.R;
+    const int a = from - j * s.R;
+    if (from >= end) return (tp_spare){0, 0};
+    return (tp_spare){tp_field(s, (unsigned)a, (unsigned)(end - from)),
+                      direct * s.R + (from - k * spare) - a};
+}
+
 /* Calls FN(constant shape, ...) for the shape at hand; one line a shape of docs/format.md section 6. */
 #define TP_FOR_SHAPE(shape, FN, ...)                                                                       \
     do {                                                                                                   \

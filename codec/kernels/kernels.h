@@ -35,6 +35,14 @@ static inline size_t tp_shape_element(const tp_shape *shape)
     return shape->T / 8u + shape->low;
 }
 
+/* The same shape with one element a symbol. */
+static inline tp_shape tp_shape_single(const tp_shape *shape)
+{
+    tp_shape single = *shape;
+    single.c = 1;
+    return single;
+}
+
 /* Decoding tables of a symbol table, in the forms that kernels like; built by tp_w32_table_init. */
 typedef struct tp_slot {
     uint16_t F, bias, symbol, entry; /* bias = slot - start of the interval */

@@ -167,7 +167,7 @@ static INLINE uint32x4_t raw_word(const uint8_t *raw, int rotated_right)
 
 static INLINE void merge_template(tp_shape s, const group *in)
 {
-    const int J = s.T / s.R, spare = s.T - J * s.R;
+    const int J = s.T / s.R;
     const int steps = 32 / s.T / s.c;   /* a row */
     const size_t elements = 128u / s.T; /* an eighth of a row */
     const size_t low_step = elements * (s.low == 1 ? 1 : 2);
@@ -194,16 +194,11 @@ static INLINE void merge_template(tp_shape s, const group *in)
         ROLLED for (int h = 0; h < 8; h++, dst += dst_step)
         {
             uint32x4_t v = row_values(s, entries + 4 * h, in->values);
-            /* The row has bits j * R .. j * R + R - 1 of all spare bits, word k those from k * spare on. */
             UNROLL for (int k = 0; k < s.R; k++)
             {
-                const int from = k * spare > j * s.R ? k * spare : j * s.R;
-                const int end = (k + 1) * spare < (j + 1) * s.R ? (k + 1) * spare : (j + 1) * s.R;
-                if (from < end) {
-                    const int a = from - j * s.R;
-                    const uint32_t field = tp_field(s, (unsigned)a, (unsigned)(end - from));
-                    v |= raw_word(in->raw + 128 * k + 16 * h, J * s.R + (from - k * spare) - a) &
-                         vdupq_n_u32(field);
+                const tp_spare at = tp_spare_bits(s, j, k);
+                if (at.field) {
+                    v |= raw_word(in->raw + 128 * k + 16 * h, at.by) & vdupq_n_u32(at.field);
                 }
             }
             store_eighth(s, v, low, in->low_stride, dst);

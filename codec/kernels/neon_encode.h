@@ -96,7 +96,7 @@ static INLINE uint8x16_t field_bits(uint8x16_t v, uint32_t field, int rotated_le
 
 static INLINE void split_template(tp_shape s, const split *to)
 {
-    const int J = s.T / s.R, spare = s.T - J * s.R;
+    const int J = s.T / s.R;
     const size_t elements = 128u / s.T; /* an eighth of a row */
     const size_t low_step = elements * (s.low == 1 ? 1 : 2);
     const size_t src_step = elements * (size_t)(s.T / 8 + s.low);
@@ -127,15 +127,12 @@ static INLINE void split_template(tp_shape s, const split *to)
         {
             v[h] = take_eighth(s, src, planes, to->low_stride);
             if (planes) planes += low_step;
-            UNROLL for (int k = 0; k < s.R; k++) /* as in merge_template */
+            UNROLL for (int k = 0; k < s.R; k++)
             {
-                const int from = k * spare > j * s.R ? k * spare : j * s.R;
-                const int end = (k + 1) * spare < (j + 1) * s.R ? (k + 1) * spare : (j + 1) * s.R;
-                if (from < end) {
-                    const int a = from - j * s.R;
-                    const uint32_t field = tp_field(s, (unsigned)a, (unsigned)(end - from));
+                const tp_spare at = tp_spare_bits(s, j, k);
+                if (at.field) {
                     uint8_t *word = to->raw + 128 * k + 16 * h;
-                    const uint8x16_t bits = field_bits(v[h], field, J * s.R + (from - k * spare) - a);
+                    const uint8x16_t bits = field_bits(v[h], at.field, at.by);
                     vst1q_u8(word, vld1q_u8(word) | bits);
                 }
             }

@@ -1,10 +1,12 @@
 /*
  * The codec's tests.
  *
- *   test_codec [GROUP...]                   runs all groups, or these
- *   test_codec --write-corpus FRAMES LINES  frames with their raw bytes, and the coverage they must give,
- * for the second decoder test_codec --write-goldens FOLDER       new golden frames (see
- * tests/goldens/README.md)
+ * test_codec [GROUP...]: runs all groups, or these.
+ *
+ * test_codec --write-corpus FRAMES LINES: frames with their raw bytes, and the coverage that they must
+ * give, for the second decoder.
+ *
+ * test_codec --write-goldens FOLDER: new golden frames (tests/goldens/README.md).
  */
 #include "support.h"
 
@@ -15,10 +17,14 @@ static const struct {
     const char *name;
     int (*run)(void);
 } groups[] = {
-    {"kernels", run_kernels},           {"tables", run_tables},
-    {"streams", run_streams},           {"round-trips", run_round_trips},
-    {"combinations", run_combinations}, {"validator", run_validator},
-    {"corruption", run_corruption},     {"goldens", run_goldens},
+    {"kernels", run_kernels},
+    {"tables", run_tables},
+    {"streams", run_streams},
+    {"round-trips", run_round_trips},
+    {"combinations", run_combinations},
+    {"validator", run_validator},
+    {"corruption", run_corruption},
+    {"goldens", run_goldens},
     {"df11", run_df11},
 };
 enum { GROUPS = sizeof groups / sizeof *groups };

@@ -149,14 +149,21 @@ static void decode_with_all(const stream_case *c, const tp_kernels *const *kerne
     free(low);
 }
 
-static void encode_with_all(const stream_case *c, const tp_kernels *const *kernels, size_t kernel_count)
+/* The stream's tables, until the next call. */
+static const tp_w32_encode_table *encode_tables(const stream_case *c)
 {
-    static tp_w32_encode_table table[4];
+    static tp_w32_encode_table table[TP_MAX_SELECTED];
     for (unsigned t = 0; t < 1u << c->selector_bits; t++) {
         tp_symbol_record record;
         table_to_record(&c->table[t], &record);
         tp_w32_encode_table_init(&record, 1u << c->split.s * c->split.c, &table[t]);
     }
+    return table;
+}
+
+static void encode_with_all(const stream_case *c, const tp_kernels *const *kernels, size_t kernel_count)
+{
+    const tp_w32_encode_table *table = encode_tables(c);
     uint8_t *scratch = aligned_alloc(64, (TP_ENCODE_SCRATCH + 63) / 64 * 64);
     assert_non_null(scratch);
     for (size_t k = 0; k < kernel_count; k++) {
@@ -196,12 +203,7 @@ static void encode_with_all(const stream_case *c, const tp_kernels *const *kerne
 static void encode_two(const stream_case *c, uint32_t second_n, const tp_kernels *const *kernels,
                        size_t kernel_count)
 {
-    static tp_w32_encode_table table[4];
-    for (unsigned t = 0; t < 1u << c->selector_bits; t++) {
-        tp_symbol_record record;
-        table_to_record(&c->table[t], &record);
-        tp_w32_encode_table_init(&record, 1u << c->split.s * c->split.c, &table[t]);
-    }
+    const tp_w32_encode_table *table = encode_tables(c);
     uint8_t *scratch = aligned_alloc(64, (TP_ENCODE_SCRATCH + 63) / 64 * 64);
     assert_non_null(scratch);
     const size_t room = c->size * 2 + 4096;
