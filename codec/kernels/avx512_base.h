@@ -19,6 +19,8 @@
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 
+/* The compiler knows nothing of v from here on: sums stay in the order in which they stand. */
+#define KEEP(v) __asm__("" : "+v"(v))
 #define PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0) /* p may be anywhere */
 
 /* Orders for permutations. RUN: i, i + step, ... */

@@ -58,12 +58,17 @@ typedef struct rank_table {
     __m512i start[4];
 } rank_table;
 
+/* What a group's merge touches: prefetched only, so it may lie anywhere. */
+typedef struct touched {
+    const uint8_t *dst, *raw, *low[3];
+} touched;
+
 typedef struct stream {
     __m512i q, low;
     const uint8_t *w;
     const rank_table *table;
-    uint16_t *ranks;                                  /* out: 32 a step */
-    const uint8_t *next_dst, *next_raw, *next_low[3]; /* prefetched only, so they may lie anywhere */
+    uint16_t *ranks; /* out: 32 a step */
+    touched next;
 } stream;
 
 /* Bytes of each that belong to a step. */
@@ -78,7 +83,9 @@ static INLINE void advance(__m512i *q, __m512i *low, const uint8_t **w, __m512i 
     const bool wide = K == TP_WIDE_K; /* shift counts must be literals: 16 - K is 4 or 6 */
     /* x' = F * q + slot - start = x + (F - L) * q - start; l is its low half. What is above its low K bits
      * is F * q >> K or one more, and ends in bit K of l: that tells which. */
-    __m512i l = _mm512_add_epi16(_mm512_mullo_epi16(F, *q), _mm512_sub_epi16(*low, start));
+    __m512i bias = _mm512_sub_epi16(*low, start);
+    KEEP(bias); /* the product comes late, and everything waits for it */
+    __m512i l = _mm512_add_epi16(_mm512_mullo_epi16(F, *q), bias);
     __m512i h = _mm512_mulhi_epu16(_mm512_slli_epi16(F, wide ? 4 : 6), *q);
     /* x' < L just if F * q >> K is 0 (then x' < 2 * L, and so l = x') and l < L: sooner known than the sum
      * below, on which nothing else waits. */
@@ -105,16 +112,16 @@ static INLINE __m512i find_ranks(__m512i low, const rank_table *table)
 }
 
 /* dst_lines, low_planes: cache lines of each that belong to a step. */
-static INLINE void prefetch_step(const stream *s, const pace *at, int dst_lines, int low_planes)
+static INLINE void prefetch_step(const touched *next, const pace *at, int dst_lines, int low_planes)
 {
-    PREFETCH(s->next_raw + at->raw);
-    PREFETCH(s->next_dst + at->dst);
-    if (dst_lines > 1) PREFETCH(s->next_dst + at->dst + 64);
-    if (dst_lines > 2) PREFETCH(s->next_dst + at->dst + 128);
-    if (dst_lines > 2) PREFETCH(s->next_dst + at->dst + 192);
-    if (low_planes > 0) PREFETCH(s->next_low[0] + at->low);
-    if (low_planes > 1) PREFETCH(s->next_low[1] + at->low);
-    if (low_planes > 1) PREFETCH(s->next_low[2] + at->low);
+    PREFETCH(next->raw + at->raw);
+    PREFETCH(next->dst + at->dst);
+    if (dst_lines > 1) PREFETCH(next->dst + at->dst + 64);
+    if (dst_lines > 2) PREFETCH(next->dst + at->dst + 128);
+    if (dst_lines > 2) PREFETCH(next->dst + at->dst + 192);
+    if (low_planes > 0) PREFETCH(next->low[0] + at->low);
+    if (low_planes > 1) PREFETCH(next->low[1] + at->low);
+    if (low_planes > 1) PREFETCH(next->low[2] + at->low);
 }
 
 /* One group of count streams. shared: all have the first one's table, which then stays in registers. */
@@ -123,27 +130,30 @@ static INLINE void ranks_template(stream *const *streams, const pace *per_step, 
 {
     __m512i q[STREAMS], low[STREAMS];
     const uint8_t *w[STREAMS];
+    /* Copies: what lies in memory might change with every store. */
     uint16_t *out[STREAMS];
-    const rank_table table = *streams[0]->table;
+    touched next[STREAMS];
+    const rank_table *tables[STREAMS], table = *streams[0]->table;
+    const pace step = *per_step;
     pace at = {0, 0, 0};
     EACH_STREAM(i, count, q[i] = streams[i]->q; low[i] = streams[i]->low; w[i] = streams[i]->w;
-                out[i] = streams[i]->ranks;);
+                out[i] = streams[i]->ranks; next[i] = streams[i]->next; tables[i] = streams[i]->table;);
     ROLLED for (int t = 0; t < steps; t++)
     {
         __m512i rank[STREAMS];
-#define TABLE(i) (shared ? &table : streams[i]->table)
+#define TABLE(i) (shared ? &table : tables[i])
 #define ADVANCE(i)                                                                                         \
     advance(&q[i], &low[i], &w[i], lookup16(TABLE(i)->F, rank[i], entries),                                \
             lookup16(TABLE(i)->start, rank[i], entries), TP_W32_K)
-        EACH_STREAM(i, count, prefetch_step(streams[i], &at, dst_lines, low_planes);
+        EACH_STREAM(i, count, prefetch_step(&next[i], &at, dst_lines, low_planes);
                     PREFETCH(w[i] + WORDS_AHEAD); rank[i] = find_ranks(low[i], TABLE(i));
                     _mm512_store_si512(out[i] + 32 * t, rank[i]); if (!RANKS_FIRST) ADVANCE(i););
         if (RANKS_FIRST) EACH_STREAM(i, count, ADVANCE(i););
 #undef TABLE
 #undef ADVANCE
-        at.dst += per_step->dst;
-        at.raw += per_step->raw;
-        at.low += per_step->low;
+        at.dst += step.dst;
+        at.raw += step.raw;
+        at.low += step.low;
     }
     EACH_STREAM(i, count, streams[i]->q = q[i]; streams[i]->low = low[i]; streams[i]->w = w[i];);
 }
@@ -498,11 +508,12 @@ static void w32_decode(const tp_shape *shape, tp_w32_job *jobs, size_t count)
                 }
                 f->s.table =
                     &f->table[tp_selector(f->job->selectors, f->job->selector_bits, f->group)]->ranks;
-                f->s.next_dst = f->at.dst + TP_GROUP * element;
-                f->s.next_raw = f->at.raw + raw_step;
-                f->s.next_low[0] = shape->low ? f->at.low + low_step : f->s.next_raw;
-                f->s.next_low[1] = f->s.next_low[0] + (shape->c == 2 ? 64 : f->at.low_stride);
-                f->s.next_low[2] = f->s.next_low[0] + (shape->c == 2 ? 0 : 2 * f->at.low_stride);
+                touched *after = &f->s.next;
+                after->dst = f->at.dst + TP_GROUP * element;
+                after->raw = f->at.raw + raw_step;
+                after->low[0] = shape->low ? f->at.low + low_step : after->raw;
+                after->low[1] = after->low[0] + (shape->c == 2 ? 64 : f->at.low_stride);
+                after->low[2] = after->low[0] + (shape->c == 2 ? 0 : 2 * f->at.low_stride);
             }
             decode(streams, &per_step, steps);
             for (size_t i = 0; i < n; i++) {

@@ -403,7 +403,7 @@ typedef struct ranking {
     rans_state state;
     const rans_table *table;
     const uint8_t *ranks; /* of a group */
-    /* What the next group's split touches: prefetched only, so it may lie anywhere. */
+    /* What the split of a group to come touches: prefetched only, so it may lie anywhere. */
     const uint8_t *next_src, *next_raw, *next_low[3];
 } ranking;
 
@@ -593,9 +593,11 @@ static void encoding_split(encoding *e, const tp_shape *shape)
     e->list -= 4 * (size_t)count;
     memcpy(e->list, exceptions, 4 * (size_t)count);
     e->run.table = &e->tables[selector];
-    e->run.next_src = job->src + (g ? g - 1 : 0) * step;
-    e->run.next_raw = raw + (g ? g - 1 : 0) * raw_step;
-    const uint8_t *low = raw + groups * raw_step + (g ? g - 1 : 0) * low_step;
+    /* Not the next group's: that comes too soon. */
+    const size_t ahead = g > 1 ? g - 2 : 0;
+    e->run.next_src = job->src + ahead * step;
+    e->run.next_raw = raw + ahead * raw_step;
+    const uint8_t *low = raw + groups * raw_step + ahead * low_step;
     for (unsigned k = 0; k < 3; k++)
         e->run.next_low[k] =
             !e->to.low ? e->run.next_raw : low + k * (shape->c == 2 ? 64 : e->to.low_stride);

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Bytes. Hashing is often the first to read: the processor's own prefetchers end with a page. */
+#define XXH_PREFETCH_DIST 4096
 #define XXH_INLINE_ALL
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
