@@ -6,7 +6,7 @@
  *
  * 1. ranks: the 32 lanes' states live in two registers of 32 u16, q = x >> 10 and low = x mod 2^16 (both
  * fit, as x < 2^26). A slot's table entry, its "rank", comes from 64 buckets of 16 slots by permutations,
- * not from memory. A step is some 45 cycles of latency and 7 of work, so several streams run interleaved.
+ * not from memory. A step is some 40 cycles of latency and 9 of work, so several streams run interleaved.
  * This stage knows no shape.
  *
  * 2. merge: ranks to symbols; with raw rows and low planes to whole elements. One stream at a time.
