@@ -12,8 +12,13 @@ size_t tp_lz4_block(const tp_encode_state *s, const uint8_t *src, size_t size, u
     const int room = (int)capacity;
     int made = LZ4_compress_fast_extState(state, from, (char *)dst, (int)size, room, 1);
     if (s->level == TP_LEVEL_MAX &&
-        (s->cls == TP_CLASS_BYTES || (made > 0 && tp_pays((uint64_t)made, size))))
-        made = LZ4_compress_HC_extStateHC(state, from, (char *)dst, (int)size, room, LZ4HC_CLEVEL_DEFAULT);
+        (s->cls == TP_CLASS_BYTES || (made > 0 && tp_pays((uint64_t)made, size)))) {
+        /* Searching harder finds less now and then. */
+        const int harder = LZ4_compress_HC_extStateHC(state, from, (char *)dst, (int)size,
+                                                      made > 0 ? made : room, LZ4HC_CLEVEL_DEFAULT);
+        if (harder > 0) return (size_t)harder;
+        if (made > 0) made = LZ4_compress_fast_extState(state, from, (char *)dst, (int)size, room, 1);
+    }
     return made > 0 ? (size_t)made : 0;
 }
 

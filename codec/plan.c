@@ -3,6 +3,7 @@
 
 #define COUNT_STEP 8         /* every eighth group is counted */
 #define SAMPLE_FROM 32768u   /* elements; below, and at level max, all are counted */
+#define SAMPLED_GROUPS 32    /* of a frame, at least: of fewer, tables fit what was counted, not the rest */
 #define SYMBOL_BIT_PAYS 4096 /* one symbol bit more must save one in so many bytes */
 #define PLANE_STEP 16        /* groups, for a first look at a byte plane */
 #define CODES_STEP 16        /* groups, where only the commonest exponents are looked for */
@@ -91,6 +92,13 @@ static uint32_t sample_step(const tp_encode_state *s, uint32_t n, uint32_t step)
     return s->level == TP_LEVEL_MAX || n < SAMPLE_FROM ? 1 : step;
 }
 
+/* Of a frame of n elements. */
+static uint32_t frame_step(const tp_encode_state *s, uint32_t n, uint32_t step)
+{
+    const uint32_t most = n / TP_GROUP / SAMPLED_GROUPS;
+    return sample_step(s, n, most < 1 ? 1 : most < step ? most : step);
+}
+
 /* A byte plane: byte `index` of every `element` bytes at src. Extracted only where a sample shows skew. */
 void tp_plan_plane(const tp_encode_state *s, const uint8_t *src, size_t size, unsigned element,
                    unsigned index, tp_part_plan *plan)
@@ -166,7 +174,7 @@ static void start_choice(const tp_encode_state *s, const tp_shape *shape, uint32
     c->alphabet = pairs ? 256 : 1u << (shape->T - shape->R);
     c->candidates = pairs ? 255 : c->alphabet;
     c->limit = pairs ? 128 : 64;
-    c->step = sample_step(s, elements, COUNT_STEP);
+    c->step = frame_step(s, elements, COUNT_STEP);
     c->groups = (elements + TP_GROUP - 1) / TP_GROUP;
     memset(c->total, 0, sizeof c->total);
     memset(e->counts, 0, (size_t)c->chunks * c->classes * c->alphabet * sizeof *e->counts);
@@ -200,7 +208,7 @@ static void choose_codes(const tp_encode_state *s, const tp_shape *shape, uint32
 {
     const tp_shape single = tp_shape_single(shape);
     uint32_t counts[256] = {0};
-    s->kernels->count_symbols(&single, s->raw, n, sample_step(s, n, CODES_STEP), NULL, 1, counts);
+    s->kernels->count_symbols(&single, s->raw, n, frame_step(s, n, CODES_STEP), NULL, 1, counts);
     bool chosen[256] = {false};
     for (unsigned k = 0; k < 15; k++) {
         unsigned best = 256;

@@ -5,6 +5,7 @@
 #include "registry.h"
 
 #include "codec/class.h"
+#include "codec/encoder.h"
 
 typedef struct codecs {
     const tp_kernels *kernels[MAX_KERNELS];
@@ -112,6 +113,52 @@ static void test_small(void **state)
                 if (class_rules[cls].T) assert_in_range(made[TP_LEVEL_MAX], 1, made[TP_LEVEL_DEFAULT]);
                 free(raw);
             }
+    codecs_free(&c);
+}
+
+/* A frame of few groups, every eighth of them unlike the rest: what is counted must speak for all. */
+static void test_few_groups(void **state)
+{
+    (void)state;
+    enum { GROUPS = 34, N = GROUPS * 1024 };
+    codecs c;
+    codecs_make(&c);
+    rng r = rng_make(27);
+    uint8_t *raw = exact(2 * (size_t)N);
+    for (size_t i = 0; i < N; i++) {
+        const uint32_t exponent = (i / 1024 % 8 ? 100 : 60) + rng_below(&r, 4);
+        tp_store16(raw + 2 * i, (uint16_t)(exponent << 7 | rng_below(&r, 128)));
+    }
+    for (int level = 0; level <= TP_LEVEL_MAX; level++) {
+        const input in = {TP_CLASS_BF16, (tp_level)level, TP_CODEC_RANS, "groups that differ"};
+        /* 8 bits as they are and some 2 to 3 of the exponent, of 16 */
+        assert_in_range(round_trip(&c, &in, raw, 2 * (size_t)N), 1, N * 13 / 8);
+    }
+    free(raw);
+    codecs_free(&c);
+}
+
+/* Searching harder for an LZ4 block may find less: then level max keeps what level default has. */
+static void test_lz4_max(void **state)
+{
+    (void)state;
+    codecs c;
+    codecs_make(&c);
+    for (uint32_t seed = 1; seed <= 100; seed++) {
+        uint8_t raw[64], made[64];
+        size_t size[TP_LEVEL_MAX + 1];
+        uint32_t x = seed;
+        for (size_t i = 0; i < sizeof raw; i++) {
+            x = x * 1664525u + 1013904223u;
+            raw[i] = (uint8_t)((x >> 24) % 2 * ((x >> 12 & 7) < 6));
+        }
+        for (int level = 0; level <= TP_LEVEL_MAX; level++) {
+            const tp_encode_state s = {
+                .encoder = c.encoder, .cls = TP_CLASS_BYTES, .level = (tp_level)level};
+            size[level] = tp_lz4_block(&s, raw, sizeof raw, made, sizeof raw);
+        }
+        assert_in_range(size[TP_LEVEL_MAX], 1, size[TP_LEVEL_DEFAULT]);
+    }
     codecs_free(&c);
 }
 
@@ -341,7 +388,8 @@ int run_round_trips(void)
         cmocka_unit_test(test_arguments), cmocka_unit_test(test_small),
         cmocka_unit_test(test_large),     cmocka_unit_test(test_mixed),
         cmocka_unit_test(test_odd_sizes), cmocka_unit_test(test_determinism),
-        cmocka_unit_test(test_ratios),
+        cmocka_unit_test(test_ratios),    cmocka_unit_test(test_few_groups),
+        cmocka_unit_test(test_lz4_max),
     };
     return cmocka_run_group_tests_name("round trips", tests, NULL, NULL);
 }

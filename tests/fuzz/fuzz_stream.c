@@ -1,7 +1,7 @@
 /*
  * Streams, one kernel against the other: valid tables and shapes made of the input, then either its bytes
  * as the payload of a stream to decode (damaged, as good as always), or as elements to encode, decode and
- * compare.
+ * compare; or as those of two streams, to encode at once and one by one.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -274,6 +274,66 @@ static void fuzz_encode(bytes *b, const tp_shape *shape, uint32_t n, bool with_l
     free(first);
 }
 
+/* Two streams at once, of a table each, against the same one by one: in room enough for both, in room for
+ * just both, and in less, down to none. */
+static void fuzz_encode_two(bytes *b, const tp_shape *shape, uint32_t n, bool with_low,
+                            unsigned selector_bits)
+{
+    const size_t element = tp_shape_element(shape);
+    const uint32_t counts[2] = {n, next(b) % 2 ? 1 + next32(b) % 5000 : n};
+    const size_t raw_size[2] = {counts[0] * element, counts[1] * element};
+    const size_t capacity = (size_t)tp_align((raw_size[0] + raw_size[1]) * 4 + 65536, 128);
+    const bool tables_apart = selector_bits == 1 && next(b) % 2;
+    uint8_t *src = exact(raw_size[0] + raw_size[1]), *expected = exact(capacity), selectors[2][16];
+    for (size_t i = 0; i < raw_size[0] + raw_size[1]; i++) src[i] = next(b);
+    for (size_t g = 0; g < sizeof selectors; g++)
+        selectors[g / 16][g % 16] = (uint8_t)(next(b) & ((1u << selector_bits) - 1));
+    tp_w32_encode_job single[2], pair[2];
+    uint8_t *payload = expected;
+    for (int i = 0; i < 2; i++) {
+        const bool selected = selector_bits && !tables_apart;
+        single[i] = (tp_w32_encode_job){.src = src + (i ? raw_size[0] : 0),
+                                        .n = counts[i],
+                                        .with_low = with_low,
+                                        .table = encode_tables + (tables_apart ? i : 0),
+                                        .selectors = selected ? selectors[i] : NULL,
+                                        .selector_bits = (uint8_t)(selected ? selector_bits : 0),
+                                        .payload = payload,
+                                        .capacity = capacity - (size_t)(payload - expected),
+                                        .scratch = scratch};
+        kernels[0]->w32_encode(shape, &single[i]);
+        require(single[i].size != 0, "a stream does not fit");
+        payload += single[i].size;
+    }
+    const size_t first = single[0].size, both = first + single[1].size;
+    const size_t rooms[] = {capacity, both, both - 128, first, first - 128, tp_align(next32(b) % both, 128),
+                            0};
+    for (size_t k = 0; k < kernel_count; k++)
+        for (size_t r = 0; kernels[k]->w32_encode_two && r < sizeof rooms / sizeof *rooms; r++) {
+            uint8_t *room = exact(rooms[r]);
+            memcpy(pair, single, sizeof pair);
+            pair[0].payload = room;
+            pair[0].capacity = rooms[r];
+            pair[1].payload = pair[1].scratch = NULL;
+            pair[1].capacity = 0;
+            kernels[k]->w32_encode_two(shape, &pair[0], &pair[1]);
+            size_t at = 0;
+            for (int i = 0; i < 2; i++) {
+                const bool fits = at + single[i].size <= rooms[r] && (i == 0 || pair[0].size);
+                require(pair[i].size == (fits ? single[i].size : 0), "one of two streams has another size");
+                if (!fits) continue;
+                require(pair[i].nw == single[i].nw && pair[i].nx == single[i].nx &&
+                            pair[i].payload == room + at &&
+                            !memcmp(room + at, expected + at, single[i].size),
+                        "two streams at once differ from one by one");
+                at += single[i].size;
+            }
+            free(room);
+        }
+    free(src);
+    free(expected);
+}
+
 static void fuzz_wide(bytes *b, uint32_t n, bool encode)
 {
     uint16_t F[256] = {0}, f[256];
@@ -360,7 +420,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const bool with_low = shape->low == 0 || (flags & 2);
     const unsigned selector_bits = (flags >> 2) % 3;
     make_tables(&b, shape, selector_bits);
-    if (flags & 1)
+    if ((flags & 0x81) == 0x81)
+        fuzz_encode_two(&b, shape, n, with_low, selector_bits);
+    else if (flags & 1)
         fuzz_encode(&b, shape, n, with_low, selector_bits);
     else
         fuzz_decode(&b, shape, n, with_low, selector_bits);
