@@ -293,11 +293,13 @@ static size_t encode_df11(const tp_encode_state *s)
         }                                                                                                  \
     } while (0)
 
-/* What levels fast and default make of a class that can be split. */
+/* What levels fast and default make of a class that can be split. Pairs are faster to decode only where
+ * there are no low bytes to be moved too. */
 static size_t encode_usual_split(const tp_encode_state *s)
 {
     if (s->level == TP_LEVEL_FAST)
-        return s->traits->pairs ? encode_split(s, 8, 2, false) : encode_split(s, s->traits->s[0], 1, false);
+        return s->traits->pairs && !s->traits->low ? encode_split(s, 8, 2, false)
+                                                   : encode_split(s, s->traits->s[0], 1, false);
     return s->traits->finer ? encode_split(s, s->traits->finer, 1, true)
                             : encode_split(s, s->traits->s[0], 1, false);
 }
