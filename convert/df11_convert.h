@@ -112,8 +112,8 @@ typedef struct tp_piece {
 } tp_piece;
 
 /*
- * Puts the pieces into the order of the format's own library (wide dtypes first, then by name), sets their offsets and makes the
- * header; `metadata` is a JSON object, or NULL. *size receives the file's size.
+ * Puts the pieces into the order of the format's own library (wide dtypes first, then by name), sets their
+ * offsets and makes the header; `metadata` is a JSON object, or NULL. *size receives the file's size.
  */
 tp_status tp_pieces_layout(tp_piece *pieces, size_t count, const char *metadata, tp_text_buffer *header,
                            uint64_t *size, tp_error *error);

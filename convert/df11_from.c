@@ -6,6 +6,7 @@
 
 #include "codec/bytes.h"
 #include "convert/df11_convert.h"
+#include "convert/file_writer.h"
 #include "convert/output.h"
 
 #define WEIGHTS_MAX 4096 /* of a unit: names are matched one by one */

@@ -5,6 +5,7 @@
 
 #include "codec/bytes.h"
 #include "convert/df11_convert.h"
+#include "convert/file_writer.h"
 #include "convert/output.h"
 
 tp_status tp_target_open(tp_target *target, const char *path, bool force, tp_progress *progress,

@@ -7,12 +7,27 @@
 #include <unistd.h>
 
 #include "convert/direct.h"
-#include "convert/output.h"
+#include "convert/text.h"
 
 /* As much is written at once past the page cache; and as much is worth asking for. */
 #define PIECE ((size_t)4 << 20)
 /* The last page may get more bytes: it is left for the next time. */
 #define PAGES ((uint64_t)64 << 10)
+
+tp_status tp_write_at(int fd, const void *data, size_t size, uint64_t offset, const char *name,
+                      tp_error *error)
+{
+    const uint8_t *from = data;
+    while (size > 0) {
+        ssize_t n = pwrite(fd, from, size, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return tp_error_system(error, errno, "%s: cannot write", name);
+        from += n;
+        offset += (uint64_t)n;
+        size -= (size_t)n;
+    }
+    return TP_OK;
+}
 
 void tp_file_writer_init(tp_file_writer *w)
 {

@@ -22,6 +22,10 @@ typedef struct tp_file_writer {
     size_t held;
 } tp_file_writer;
 
+/* All of it at `offset` of a file; `name` in messages. TP_IO, TP_NO_SPACE, ... */
+tp_status tp_write_at(int fd, const void *data, size_t size, uint64_t offset, const char *name,
+                      tp_error *error);
+
 void tp_file_writer_init(tp_file_writer *writer);
 /* Begins a file; what is held of the one before is dropped. direct: past the page cache, where that can be.
  */

@@ -206,21 +206,6 @@ tp_status tp_output_write_at(tp_output *output, const void *data, size_t size, u
     return tp_file_writer_put(&output->writer, data, size, offset, error);
 }
 
-tp_status tp_write_at(int fd, const void *data, size_t size, uint64_t offset, const char *name,
-                      tp_error *error)
-{
-    const uint8_t *from = data;
-    while (size > 0) {
-        ssize_t n = pwrite(fd, from, size, (off_t)offset);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return tp_error_system(error, errno, "%s: cannot write", name);
-        from += n;
-        offset += (uint64_t)n;
-        size -= (size_t)n;
-    }
-    return TP_OK;
-}
-
 /* Gives the unnamed file the name `to`; errno on failure. */
 static bool link_unnamed(const tp_output *output, const char *to)
 {

@@ -50,9 +50,6 @@ bool tp_output_is_file(const tp_output *output);
 tp_status tp_output_reserve(tp_output *output, uint64_t size, tp_error *error);
 tp_status tp_output_write_at(tp_output *output, const void *data, size_t size, uint64_t offset,
                              tp_error *error);
-/* The same for any descriptor of a file; `name` in messages. */
-tp_status tp_write_at(int fd, const void *data, size_t size, uint64_t offset, const char *name,
-                      tp_error *error);
 
 /* Syncs the file and its folder and gives it its name. TP_EXISTS if somebody was faster. */
 tp_status tp_output_commit(tp_output *output, tp_error *error);
