@@ -16,8 +16,11 @@
  * frame of 2^10-element chunks has no padding but in its last chunk). */
 #define LOW_SCRATCH (TP_FRAME_MAX_RAW / 8 * 6 + TP_GROUP * 6 + TP_SLACK)
 #define MAX_PLANES 8
+#define MAX_LOW 6 /* byte planes of low bytes */
 #define PLANE_BYTES ((size_t)1 << TP_CHUNK_LOG2)
-#define PLANE_SCRATCH (PLANE_BYTES * MAX_PLANES) /* a chunk in byte planes */
+/* The low planes of a batch, or a chunk in byte planes. */
+#define PLANE_SCRATCH (PLANE_BYTES * BATCH * MAX_LOW)
+_Static_assert(MAX_PLANES <= BATCH * MAX_LOW, "plane scratch");
 
 struct tp_decoder {
     const tp_kernels *kernels;
@@ -168,43 +171,74 @@ static void merge_tops(const tp_frame_view *view, const uint8_t *tops, const uin
     }
 }
 
-/* The byte planes of descriptors first .. first + count - 1 into out[]; the wide streams among them
- * together, for the kernel to interleave. */
-static tp_status decode_byte_planes(const decode_state *s, uint32_t first, uint32_t count,
-                                    uint8_t *const out[])
+/* Wide streams gathered from planes, so that the kernel can interleave them. */
+typedef struct wide_batch {
+    tp_wide_job job[BATCH * MAX_LOW];
+    uint32_t descriptor[BATCH * MAX_LOW];
+    size_t count;
+} wide_batch;
+
+static tp_status run_wide(const decode_state *s, wide_batch *wide)
 {
-    tp_wide_job jobs[MAX_PLANES];
-    uint32_t index[MAX_PLANES];
-    size_t wide = 0;
-    for (uint32_t k = 0; k < count; k++) {
-        tp_descriptor d;
-        tp_descriptor_load(s->view, first + k, &d);
-        if (d.mode == TP_MODE_WIDE) {
-            jobs[wide] = wide_job(s, &d, out[k]);
-            index[wide++] = first + k;
-            continue;
-        }
-        const tp_status status = decode_plane(s, first + k, &d, out[k]);
-        if (status) return status;
-    }
-    if (wide) s->kernels->wide_decode(jobs, wide);
-    for (size_t i = 0; i < wide; i++)
-        if (!jobs[i].good) return damaged(s, index[i], "the stream does not end as it must");
+    if (wide->count) s->kernels->wide_decode(wide->job, wide->count);
+    for (size_t i = 0; i < wide->count; i++)
+        if (!wide->job[i].good)
+            return damaged(s, wide->descriptor[i], "the stream does not end as it must");
     return TP_OK;
 }
 
-/* The low planes of chunk `chunk` from their descriptors into `low`, in the order of docs/format.md 7.3. */
-static tp_status decode_low(const decode_state *s, uint32_t chunk, uint32_t n, uint8_t *low)
+/* The byte planes of descriptors first .. first + count - 1 into room[]; those of wide streams only once
+ * `wide` has been run. plane[]: where they are, which is in the frame for those stored as they are. */
+static tp_status gather_byte_planes(const decode_state *s, uint32_t first, uint32_t count,
+                                    uint8_t *const room[], const uint8_t *plane[], wide_batch *wide)
+{
+    for (uint32_t k = 0; k < count; k++) {
+        tp_descriptor d;
+        tp_descriptor_load(s->view, first + k, &d);
+        plane[k] = room[k];
+        if (d.mode == TP_MODE_RAW) {
+            plane[k] = part(s, d.offset);
+        } else if (d.mode == TP_MODE_WIDE) {
+            wide->job[wide->count] = wide_job(s, &d, room[k]);
+            wide->descriptor[wide->count++] = first + k;
+        } else {
+            const tp_status status = decode_plane(s, first + k, &d, room[k]);
+            if (status) return status;
+        }
+    }
+    return TP_OK;
+}
+
+/* Where the elements of chunk `chunk` (n of them) get their low bytes from. */
+typedef struct low_part {
+    uint32_t chunk, n;
+    uint8_t *low; /* room for all planes in the order of docs/format.md 7.3 */
+} low_part;
+
+/* The low planes of up to BATCH chunks from their descriptors. */
+static tp_status decode_low(const decode_state *s, const low_part *parts, size_t count)
 {
     const tp_frame_view *view = s->view;
-    const size_t stride = ((size_t)n + TP_GROUP - 1) / TP_GROUP * TP_GROUP * 2;
-    uint8_t *planes[MAX_PLANES];
-    for (uint32_t y = 0; y < view->shape.low; y++) planes[y] = s->decoder->plane + y * PLANE_BYTES;
-    if (view->shape.low == 1) planes[0] = low;
-    const tp_status status = decode_byte_planes(s, chunk * view->parts + 1, view->shape.low, planes);
+    const unsigned planes = view->shape.low;
+    const uint8_t *plane[BATCH][MAX_LOW];
+    wide_batch wide = {.count = 0};
+    for (size_t i = 0; i < count; i++) {
+        uint8_t *room[MAX_LOW];
+        for (unsigned y = 0; y < planes; y++) room[y] = s->decoder->plane + (i * MAX_LOW + y) * PLANE_BYTES;
+        if (planes == 1) room[0] = parts[i].low;
+        const tp_status status =
+            gather_byte_planes(s, parts[i].chunk * view->parts + 1, planes, room, plane[i], &wide);
+        if (status) return status;
+    }
+    const tp_status status = run_wide(s, &wide);
     if (status) return status;
-    for (uint32_t y = 0; view->shape.low > 1 && y < view->shape.low; y++)
-        s->kernels->plane_put(planes[y], 2 * (size_t)n, 2, y & 1, low + (y >> 1) * stride);
+    for (size_t i = 0; i < count; i++) {
+        const low_part *p = &parts[i];
+        const size_t stride = ((size_t)p->n + TP_GROUP - 1) / TP_GROUP * TP_GROUP * 2;
+        if (planes == 1 && plane[i][0] != p->low) memcpy(p->low, plane[i][0], p->n);
+        for (unsigned y = 0; planes > 1 && y < planes; y++)
+            s->kernels->plane_put(plane[i][y], 2 * (size_t)p->n, 2, y & 1, p->low + (y >> 1) * stride);
+    }
     return TP_OK;
 }
 
@@ -223,17 +257,86 @@ static tp_status check_chunk(const decode_state *s, uint32_t chunk, uint64_t *ha
     return TP_OK;
 }
 
-/* Runs the streams gathered so far and checks their chunks. */
-static tp_status run_batch(const decode_state *s, tp_w32_job *jobs, const uint32_t *chunks, size_t count,
-                           uint64_t *hashes)
+/* Chunks whose elements or tops are W32 or pairs streams, gathered. */
+typedef struct stream_batch {
+    tp_w32_job job[BATCH];
+    low_part low[BATCH]; /* only of low_coded frames */
+    uint32_t chunk[BATCH];
+    size_t count;
+    uint8_t *low_free;
+} stream_batch;
+
+/* Runs them and checks their chunks. */
+static tp_status run_streams(const decode_state *s, stream_batch *batch, uint64_t *hashes)
 {
+    const size_t count = batch->count;
     if (count == 0) return TP_OK;
-    s->kernels->w32_decode(&s->view->shape, jobs, count);
-    for (size_t i = 0; i < count; i++) {
-        if (!jobs[i].good)
-            return damaged(s, chunks[i] * s->view->parts, "the stream does not end as it must");
-        const tp_status status = check_chunk(s, chunks[i], &hashes[chunks[i]]);
+    if (s->view->info.low_coded) {
+        const tp_status status = decode_low(s, batch->low, count);
         if (status) return status;
+    }
+    s->kernels->w32_decode(&s->view->shape, batch->job, count);
+    for (size_t i = 0; i < count; i++) {
+        if (!batch->job[i].good)
+            return damaged(s, batch->chunk[i] * s->view->parts, "the stream does not end as it must");
+        const tp_status status = check_chunk(s, batch->chunk[i], &hashes[batch->chunk[i]]);
+        if (status) return status;
+    }
+    batch->count = 0;
+    batch->low_free = s->decoder->low;
+    return TP_OK;
+}
+
+static void add_stream(const decode_state *s, stream_batch *batch, uint32_t chunk, const tp_descriptor *d,
+                       uint8_t *dst)
+{
+    const tp_frame_view *view = s->view;
+    const tp_shape *shape = &view->shape;
+    const uint8_t *payload = part(s, d->offset);
+    const bool coded = view->info.low_coded;
+    tp_w32_job job = {
+        .payload = payload,
+        .low = coded        ? batch->low_free
+               : shape->low ? payload + tp_stream_words_at(shape, d->n, false)
+                            : NULL,
+        .words = payload + tp_stream_words_at(shape, d->n, !coded),
+        .table = &s->decoder->w32[d->table],
+        .dst = dst,
+        .n = d->n,
+        .nw = d->nw,
+        .nx = d->nx,
+        .selector_bits = (uint8_t)view->selector_bits,
+    };
+    if (view->selector_bits) job.selectors = job.words + tp_align(2 * (uint64_t)d->nw, 4);
+    if (coded) {
+        batch->low[batch->count] = (low_part){chunk, d->n, batch->low_free};
+        batch->low_free += ((size_t)d->n + TP_GROUP - 1) / TP_GROUP * TP_GROUP * shape->low;
+    }
+    batch->chunk[batch->count] = chunk;
+    batch->job[batch->count++] = job;
+}
+
+/* A chunk that is no stream, or whose tops are none. */
+static tp_status decode_plain_chunk(const decode_state *s, uint32_t chunk, tp_descriptor *d, uint8_t *dst,
+                                    size_t bytes, uint8_t *low)
+{
+    const tp_frame_view *view = s->view;
+    const tp_shape *shape = &view->shape;
+    if (view->info.low_coded) { /* raw or constant tops */
+        const low_part one = {chunk, d->n, low};
+        uint8_t *tops = s->decoder->plane;
+        const tp_status status = decode_low(s, &one, 1);
+        if (status) return status;
+        if (d->mode == TP_MODE_CONSTANT)
+            fill_constant(tops, (size_t)d->n * shape->T / 8, d->offset, shape->T / 8);
+        merge_tops(view, d->mode == TP_MODE_CONSTANT ? tops : part(s, d->offset), low, d->n, dst);
+    } else if (d->mode == TP_MODE_CONSTANT) {
+        fill_constant(dst, bytes, d->offset, view->group);
+    } else if (d->mode == TP_MODE_RAW) {
+        memcpy(dst, part(s, d->offset), bytes);
+    } else { /* wide: one byte an element; lz4: whole elements */
+        d->n = (uint32_t)bytes;
+        return decode_plane(s, chunk * view->parts, d, dst);
     }
     return TP_OK;
 }
@@ -241,71 +344,26 @@ static tp_status run_batch(const decode_state *s, tp_w32_job *jobs, const uint32
 static tp_status decode_split(const decode_state *s, uint64_t *hashes)
 {
     const tp_frame_view *view = s->view;
-    const tp_shape *shape = &view->shape;
-    tp_w32_job jobs[BATCH];
-    uint32_t chunks[BATCH];
-    size_t count = 0;
-    uint8_t *low_free = s->decoder->low;
+    stream_batch batch = {.count = 0, .low_free = s->decoder->low};
     tp_status status;
-
     for (uint32_t i = 0; i < view->chunks; i++) {
-        const uint32_t index = i * view->parts;
         size_t start;
         const size_t bytes = tp_frame_chunk(view, i, &start);
         uint8_t *const dst = s->dst + start;
         tp_descriptor d;
-        tp_descriptor_load(view, index, &d);
-        uint8_t *low = NULL;
-        if (view->info.low_coded) {
-            low = low_free;
-            status = decode_low(s, i, d.n, low);
-            if (status) return status;
-        }
+        tp_descriptor_load(view, i * view->parts, &d);
         if (d.mode == TP_MODE_W32 || d.mode == TP_MODE_PAIRS) {
-            const uint8_t *payload = part(s, d.offset);
-            jobs[count] = (tp_w32_job){
-                .payload = payload,
-                .low = low          ? low
-                       : shape->low ? payload + tp_stream_words_at(shape, d.n, false)
-                                    : NULL,
-                .words = payload + tp_stream_words_at(shape, d.n, low == NULL),
-                .table = &s->decoder->w32[d.table],
-                .dst = dst,
-                .n = d.n,
-                .nw = d.nw,
-                .nx = d.nx,
-                .selector_bits = (uint8_t)view->selector_bits,
-            };
-            if (view->selector_bits)
-                jobs[count].selectors = jobs[count].words + tp_align(2 * (uint64_t)d.nw, 4);
-            chunks[count++] = i;
-            if (low) low_free += ((size_t)d.n + TP_GROUP - 1) / TP_GROUP * TP_GROUP * shape->low;
-            if (count == BATCH) {
-                status = run_batch(s, jobs, chunks, count, hashes);
-                if (status) return status;
-                count = 0;
-                low_free = s->decoder->low;
-            }
+            add_stream(s, &batch, i, &d, dst);
+            if (batch.count < BATCH) continue;
+            status = run_streams(s, &batch, hashes);
+            if (status) return status;
             continue;
         }
-        if (low) { /* raw or constant tops */
-            uint8_t *tops = s->decoder->plane;
-            if (d.mode == TP_MODE_CONSTANT)
-                fill_constant(tops, (size_t)d.n * shape->T / 8, d.offset, shape->T / 8);
-            merge_tops(view, d.mode == TP_MODE_CONSTANT ? tops : part(s, d.offset), low, d.n, dst);
-        } else if (d.mode == TP_MODE_CONSTANT) {
-            fill_constant(dst, bytes, d.offset, view->group);
-        } else if (d.mode == TP_MODE_RAW) {
-            memcpy(dst, part(s, d.offset), bytes);
-        } else { /* wide: one byte an element; lz4: whole elements */
-            d.n = (uint32_t)bytes;
-            status = decode_plane(s, index, &d, dst);
-            if (status) return status;
-        }
-        status = check_chunk(s, i, &hashes[i]);
+        status = decode_plain_chunk(s, i, &d, dst, bytes, batch.low_free);
+        if (!status) status = check_chunk(s, i, &hashes[i]);
         if (status) return status;
     }
-    return run_batch(s, jobs, chunks, count, hashes);
+    return run_streams(s, &batch, hashes);
 }
 
 static tp_status decode_planes(const decode_state *s, uint64_t *hashes)
@@ -314,13 +372,18 @@ static tp_status decode_planes(const decode_state *s, uint64_t *hashes)
     for (uint32_t i = 0; i < view->chunks; i++) {
         size_t start;
         const size_t bytes = tp_frame_chunk(view, i, &start);
-        uint8_t *planes[MAX_PLANES], *next = s->decoder->plane;
+        uint8_t *room[MAX_PLANES], *next = s->decoder->plane;
         for (uint32_t k = 0; k < view->group; k++) { /* joined: without room between them */
-            planes[k] = next;
+            room[k] = next;
             next += view->info.joined ? (bytes + view->group - 1 - k) / view->group : PLANE_BYTES;
         }
-        tp_status status = decode_byte_planes(s, i * view->parts, view->parts, planes);
+        const uint8_t *planes[MAX_PLANES];
+        wide_batch wide = {.count = 0};
+        tp_status status = gather_byte_planes(s, i * view->parts, view->parts, room, planes, &wide);
+        if (!status) status = run_wide(s, &wide);
         if (status) return status;
+        for (uint32_t k = 1; view->info.joined && k < view->group; k++)
+            planes[k] = planes[0] + (room[k] - room[0]);
         for (uint32_t k = 0; k < view->group; k++)
             s->kernels->plane_put(planes[k], bytes, view->group, k, s->dst + start);
         status = check_chunk(s, i, &hashes[i]);
