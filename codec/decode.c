@@ -120,13 +120,10 @@ static tp_wide_job wide_job(const decode_state *s, const tp_descriptor *d, uint8
                          .nw = d->nw};
 }
 
-/* A byte plane of n bytes, by any mode but W32 and pairs, into out. */
+/* A byte plane of n bytes, by any mode but W32, pairs and raw, into out. */
 static tp_status decode_plane(const decode_state *s, uint32_t index, const tp_descriptor *d, uint8_t *out)
 {
     switch (d->mode) {
-    case TP_MODE_RAW:
-        if (d->n) memcpy(out, part(s, d->offset), d->n);
-        return TP_OK;
     case TP_MODE_CONSTANT:
         memset(out, (int)d->offset, d->n);
         return TP_OK;

@@ -56,8 +56,11 @@ static tp_status work(void *context, tp_encoder *encoder, tp_decoder *decoder, t
 {
     const restoration *r = context;
     (void)encoder;
-    return tp_container_decode_frame(&r->container, job->number, decoder, job->stored, job->raw,
-                                     &job->error);
+    const tp_status status =
+        tp_container_decode_frame(&r->container, job->number, decoder, job->stored, job->raw, &job->error);
+    /* Here, not where frames are put: that is one thread at a time. */
+    job->zeros = status == TP_OK && all_zero(job->raw, job->raw_size);
+    return status;
 }
 
 /* ---------------------------------------------------------------------------------------- one file */
@@ -76,7 +79,7 @@ static tp_status put_in_file(void *context, tp_job *job)
     restoration *r = context;
     if (!tp_output_is_file(&r->output))
         return tp_output_write(&r->output, job->raw, job->raw_size, &job->error);
-    if (all_zero(job->raw, job->raw_size)) return TP_OK;
+    if (job->zeros) return TP_OK;
     return tp_output_write_at(&r->output, job->raw, job->raw_size, job->start, &job->error);
 }
 
@@ -170,7 +173,7 @@ static tp_status put_in_folder(void *context, tp_job *job)
         bool direct = r->options.direct && size >= TP_DIRECT_LEAST;
         tp_file_writer_begin(&r->writer, file->fd, file->name, direct);
     }
-    if (all_zero(job->raw, job->raw_size)) return TP_OK;
+    if (job->zeros) return TP_OK;
     return tp_file_writer_put(&r->writer, job->raw, job->raw_size, job->start, &job->error);
 }
 

@@ -25,6 +25,7 @@ typedef struct tp_job {
     /* What came out, set by `work`. */
     const uint8_t *data; /* where in raw the bytes are, if they were fetched */
     tp_frame_info info;
+    bool zeros; /* all of raw is zeros: decompress leaves a hole */
     bool differs;
     uint64_t differs_at;
     tp_status status;

@@ -161,6 +161,19 @@ static const tp_w32_encode_table *encode_tables(const stream_case *c)
     return table;
 }
 
+/* The whole stream, without room for it. */
+static tp_w32_encode_job encode_job(const stream_case *c, const tp_w32_encode_table *table,
+                                    uint8_t *scratch)
+{
+    return (tp_w32_encode_job){.src = c->src,
+                               .n = c->n,
+                               .with_low = c->with_low,
+                               .table = table,
+                               .selectors = c->selector_bits ? c->selector : NULL,
+                               .selector_bits = (uint8_t)c->selector_bits,
+                               .scratch = scratch};
+}
+
 static void encode_with_all(const stream_case *c, const tp_kernels *const *kernels, size_t kernel_count)
 {
     const tp_w32_encode_table *table = encode_tables(c);
@@ -170,15 +183,9 @@ static void encode_with_all(const stream_case *c, const tp_kernels *const *kerne
         memset(scratch, 0x77, TP_ENCODE_SCRATCH); /* nothing may come from an earlier stream */
         uint8_t *payload = exact(c->size);
         memset(payload, 0xee, c->size);
-        tp_w32_encode_job job = {.src = c->src,
-                                 .n = c->n,
-                                 .with_low = c->with_low,
-                                 .table = table,
-                                 .selectors = c->selector_bits ? c->selector : NULL,
-                                 .selector_bits = (uint8_t)c->selector_bits,
-                                 .payload = payload,
-                                 .capacity = c->size,
-                                 .scratch = scratch};
+        tp_w32_encode_job job = encode_job(c, table, scratch);
+        job.payload = payload;
+        job.capacity = c->size;
         kernels[k]->w32_encode(&c->shape, &job);
         if (job.size != c->size || job.nw != c->nw || job.nx != c->nx)
             fail_msg("%s: kernel %s makes %zu bytes, %u words, %u exceptions, the reference %zu, %u, %u",
@@ -208,13 +215,7 @@ static void encode_two(const stream_case *c, uint32_t second_n, const tp_kernels
     assert_non_null(scratch);
     const size_t room = c->size * 2 + 4096;
     uint8_t *alone = exact(room);
-    tp_w32_encode_job job = {.src = c->src,
-                             .n = c->n,
-                             .with_low = c->with_low,
-                             .table = table,
-                             .selectors = c->selector_bits ? c->selector : NULL,
-                             .selector_bits = (uint8_t)c->selector_bits,
-                             .scratch = scratch};
+    const tp_w32_encode_job job = encode_job(c, table, scratch);
     for (size_t k = 0; k < kernel_count; k++) {
         if (!kernels[k]->w32_encode_two) continue;
         tp_w32_encode_job second = job;
