@@ -205,12 +205,7 @@ static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_t
     __m512i x[2] = {least, least};
     uint8_t *w = scratch;
     for (uint32_t g = (n + TP_GROUP - 1) / TP_GROUP; g-- > 0;) {
-        const uint8_t *group_src = src + (size_t)g * TP_GROUP;
-        if (n - g * TP_GROUP < TP_GROUP) {
-            memset(padded, (int)table->common, sizeof padded);
-            memcpy(padded, group_src, n - g * TP_GROUP);
-            group_src = padded;
-        }
+        const uint8_t *group_src = wide_group(table, src, n, g, padded);
         for (int row = 0; row < TP_GROUP; row += 128)
             by_two_steps(_mm512_loadu_si512(group_src + row), _mm512_loadu_si512(group_src + row + 64),
                          symbols + row);

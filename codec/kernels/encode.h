@@ -42,6 +42,18 @@ static inline void pad_last_group(const tp_shape *shape, const tp_w32_encode_tab
     memcpy(padded, src, left * element);
 }
 
+/* Group g of n bytes to be coded as wide symbols; the last one made whole by the common byte. */
+static inline const uint8_t *wide_group(const tp_wide_encode_table *table, const uint8_t *src, uint32_t n,
+                                        uint32_t g, uint8_t padded[TP_GROUP])
+{
+    const uint8_t *whole = src + (size_t)g * TP_GROUP;
+    const uint32_t left = n - g * TP_GROUP;
+    if (left >= TP_GROUP) return whole;
+    memset(padded, (int)table->common, TP_GROUP);
+    memcpy(padded, whole, left);
+    return padded;
+}
+
 /* Scratch of a stream: words, and one vector too many, then exceptions, written from the end. */
 #define SCRATCH_LIST (2 * TP_ENCODE_ELEMENTS + 64)
 #define SCRATCH_STREAM (SCRATCH_LIST + 4 * TP_ENCODE_ELEMENTS)

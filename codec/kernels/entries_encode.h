@@ -235,12 +235,7 @@ static size_t wide_encode(const uint8_t *src, uint32_t n, const tp_wide_encode_t
     coder_init(&s, TP_WIDE_L, words_end);
     split_ahead next = {.src_step = TP_GROUP / 32, .raw_step = 0};
     for (uint32_t g = (n + TP_GROUP - 1) / TP_GROUP; g-- > 0;) {
-        const uint8_t *keys = src + (size_t)g * TP_GROUP;
-        if (n - g * TP_GROUP < TP_GROUP) {
-            memset(padded, (int)table->common, sizeof padded);
-            memcpy(padded, keys, n - g * TP_GROUP);
-            keys = padded;
-        }
+        const uint8_t *keys = wide_group(table, src, n, g, padded);
         next.src = next.raw = src + (size_t)(g ? g - 1 : 0) * TP_GROUP;
         wide_encode_steps(&s, entries, keys, &next);
     }
